@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpglm._codec import Text
-from dpglm._score import Score, total
 from dpglm._validation import check_count, check_real, in_one_line
 from dpglm.tables.additive_terms import (
     MOST_CORRELATED,
@@ -162,7 +161,9 @@ class AdditiveEncoding(Encoding):
             prior = CATEGORY_PRIOR / term.norm
             large = is_alone and term.root is None and many
             features, effects = term.feature_names, (term.matrix, np.zeros(term.matrix.shape[1]))
-            found.append(FeatureBlock(named, features, term.norm, prior, effects, pooled, large))
+            found.append(
+                FeatureBlock(named, features, term.norm, prior, term.score, effects, pooled, large)
+            )
         return tuple(found)
 
     def encode(self, cells: Reader, out: NDArray[np.floating[Any]]) -> None:
@@ -171,9 +172,6 @@ class AdditiveEncoding(Encoding):
             rows = out[start : start + _ROWS_IN_CACHE]
             for term, features in zip(self.terms, block, strict=True):
                 rows[:, term.features] = as_dense(features)
-
-    def score(self, weights: NDArray[np.float64]) -> Score:
-        return total([term.score(weights[term.features]) for term in self.terms])
 
     def encode_sparse(self, cells: Reader, n_rows: int, dtype: str = "float64") -> sparse.csr_array:
         blocks = [

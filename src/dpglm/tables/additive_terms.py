@@ -412,9 +412,9 @@ class Term:
         """Number of values along each column."""
         return tuple(len(axis.labels) for axis in self.axes)
 
-    def score(self, weights: NDArray[np.float64]) -> Score:
+    def score(self, weights: Sequence[float]) -> Score:
         """Return the effect at coefficients, as an expression of the cells."""
-        values = weights if self.root is None else np.asarray(self.root @ weights)
+        values = np.array(weights) if self.root is None else np.asarray(self.root @ weights)
         return _surface(self.axes, values.reshape(self.shape))
 
     def basis(self, *points: ArrayLike) -> NDArray[np.float64]:

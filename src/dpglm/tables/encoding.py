@@ -212,15 +212,16 @@ class FeatureBlock:
     """Neighbouring features of an encoding: a term, or a part of one.
 
     ``norm`` bounds the L2 norm of their values in a row, and ``prior_scale`` the prior standard
-    deviation of a coefficient. ``effects`` are their slopes and shifts in ``units``. ``pooled``
-    marks indicators of a factor with random effects; ``large`` marks those and indicators of many
-    levels.
+    deviation of a coefficient. ``score`` returns features times weights. ``effects`` are slopes and
+    shifts in ``units``. ``pooled`` marks indicators of a factor with random effects; ``large``
+    marks those and indicators of many levels.
     """
 
     term: NamedTerm
     features: tuple[str, ...]
     norm: float
     prior_scale: float
+    score: Callable[[list[float]], Score]
     effects: Any
     pooled: bool = False
     large: bool = False
@@ -308,9 +309,10 @@ class Encoding(abc.ABC):
         cells; cells that do not match the schema are an error.
         """
 
-    @abc.abstractmethod
     def score(self, weights: NDArray[np.float64]) -> Score:
         """Return the features times ``weights``, as an expression of the cells."""
+        parts = [one.score(weights[start:stop].tolist()) for one, (start, stop) in self._ends]
+        return total(parts)
 
     @abc.abstractmethod
     def encode_sparse(self, cells: Reader, n_rows: int, dtype: str = "float64") -> sparse.csr_array:
@@ -347,7 +349,9 @@ class ColumnEncoding(Encoding):
                 large = pooled or (reference is None and len(names) > MOST_LEVELS)
             scale = CATEGORY_PRIOR if is_category else math.inf
             term = NamedTerm(one.name, names, (one.name,), tuple(levels))
-            block = FeatureBlock(term, one.feature_names, one.norm, scale, effects, pooled, large)
+            block = FeatureBlock(
+                term, one.feature_names, one.norm, scale, one.score, effects, pooled, large
+            )
             found.append(block)
         return tuple(found)
 
@@ -358,11 +362,6 @@ class ColumnEncoding(Encoding):
             stop = start + len(column.feature_names)
             column.encode(cells(column.name), out[:, start:stop])
             start = stop
-
-    def score(self, weights: NDArray[np.float64]) -> Score:
-        ends = np.cumsum([len(column.feature_names) for column in self.columns])[:-1]
-        parts = zip(self.columns, np.split(weights, ends), strict=True)
-        return total([column.score(part.tolist()) for column, part in parts])
 
     def encode_sparse(self, cells: Reader, n_rows: int, dtype: str = "float64") -> sparse.csr_array:
         parts = []

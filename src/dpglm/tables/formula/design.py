@@ -122,7 +122,8 @@ class FormulaEncoding(Encoding):
             )
             prior = CATEGORY_PRIOR if all(one.is_category for one in term) else math.inf
             norm, pooled = math.prod(one.norm for one in scales), term[0].pooled
-            found.append(FeatureBlock(named, names, norm, prior, None, pooled, large=pooled))
+            score = functools.partial(_product, term, scales)
+            found.append(FeatureBlock(named, names, norm, prior, score, None, pooled, pooled))
         return tuple(found)
 
     @functools.cached_property
@@ -158,15 +159,6 @@ class FormulaEncoding(Encoding):
     def _read(self, cells: Reader) -> dict[str, NDArray[Any]]:
         used = [column for column in self.columns if column.name in self.column_names]
         return {one.name: one.read(cells(one.name), gaps=True) for one in used}
-
-    def score(self, weights: NDArray[np.float64]) -> Score:
-        found, start = [], 0
-        for term, scales in zip(self.slopes, self._scales, strict=True):
-            sizes = [len(one.fields) for one in reversed(term)]
-            stop = start + math.prod(sizes)
-            found.append(_product(term, scales, weights[start:stop].reshape(sizes)))
-            start = stop
-        return total(found)
 
     def term_values(self, place: int, cells: Cells, n_rows: int) -> NDArray[np.float64]:
         """Return the columns of the term at ``place``, for cells from ``_read``."""
@@ -220,11 +212,12 @@ def _centered(term: Term, known: set[frozenset[Factor]]) -> frozenset[Factor]:
     return frozenset()
 
 
-def _product(term: Term, scales: Sequence[Scaled], weights: NDArray[np.float64]) -> Score:
-    """Return the effect of a term; the first axis of ``weights`` is that of its last factor."""
+def _product(term: Term, scales: Sequence[Scaled], weights: Any) -> Score:
+    """Return the effect of a term; the fields of its first factor change fastest."""
     if not term:
-        return as_score(float(weights))
-    inner = [_product(term[:-1], scales[:-1], part) for part in weights]
+        return as_score(float(weights[0]))
+    parts = np.reshape(weights, (len(term[-1].fields), -1))
+    inner = [_product(term[:-1], scales[:-1], part) for part in parts]
     effect = term[-1].score(inner)
     if scales[-1].center:
         effect -= total(inner) * scales[-1].center
