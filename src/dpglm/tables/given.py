@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -344,36 +344,21 @@ def column_types(table: Any) -> list[str]:
 _MAY_BE_TEXT = ("object", "str", "large_string", "category", "categorical", "enum")
 
 
-@final
-@dataclass(frozen=True)
-class FileMark:
-    """Identity, size in bytes and modification time (ns) of a file at one time."""
+Mark: TypeAlias = tuple[Path, os.stat_result]
+"""A file, and its identity, size and modification time at one time."""
 
-    path: Path
-    size: int
-    modified: int
-    device: int
-    inode: int
 
-    @classmethod
-    def of(cls, path: Path) -> FileMark:
-        """Return the mark of an existing file."""
-        found = os.stat(path)
-        return cls(path, found.st_size, found.st_mtime_ns, found.st_dev, found.st_ino)
-
-    def difference(self) -> str | None:
-        """Describe the change of the file since then; None if it is unchanged."""
-        try:
-            now = FileMark.of(self.path)
-        except OSError as error:
-            return f"{self.path} cannot be found ({error.strerror})"
-        if (now.device, now.inode) != (self.device, self.inode):
-            return f"{self.path} is another file than before"
-        if now.size != self.size:
-            return f"{self.path} had {self.size} bytes and has {now.size}"
-        if now.modified != self.modified:
-            return f"{self.path} was written to"
-        return None
+def difference_of(path: Path, before: os.stat_result) -> str | None:
+    """Describe the change of a file since then; None if it is unchanged."""
+    try:
+        now = os.stat(path)
+    except OSError as error:
+        return f"{path} cannot be found ({error.strerror})"
+    if (now.st_dev, now.st_ino) != (before.st_dev, before.st_ino):
+        return f"{path} is another file than before"
+    if now.st_size != before.st_size:
+        return f"{path} had {before.st_size} bytes and has {now.st_size}"
+    return None if now.st_mtime_ns == before.st_mtime_ns else f"{path} was written to"
 
 
 @final
@@ -381,19 +366,19 @@ class FileMark:
 class Watch:
     """Files that must not change."""
 
-    marks: tuple[FileMark, ...] = ()
+    marks: tuple[Mark, ...] = ()
 
     @classmethod
     def over(cls, arrays: Iterable[Any]) -> Watch:
         """Watch the files of memory-mapped arrays."""
         maps = (mapped for array in arrays for mapped in memory_maps(array))
         names = {Path(mapped.filename) for mapped in maps if mapped.filename is not None}
-        return cls(tuple(map(FileMark.of, sorted(names))))
+        return cls(tuple((path, os.stat(path)) for path in sorted(names)))
 
     def check(self) -> None:
         """Raise RowsChangedError if a file has changed."""
-        for mark in self.marks:
-            difference = mark.difference()
+        for path, before in self.marks:
+            difference = difference_of(path, before)
             if difference is not None:
                 raise changed(difference)
 

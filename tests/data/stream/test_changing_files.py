@@ -22,7 +22,7 @@ from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.privacy import ApproximateDP
 from dpglm.problem import Squared
-from dpglm.tables.given import FileMark, Watch, finite_matrix
+from dpglm.tables.given import Watch, difference_of, finite_matrix
 
 N, D = 1500, 4
 CLIP = 0.5
@@ -340,7 +340,7 @@ def test_differences_are_stated(tmp_path):
         (removed, "cannot be found"),
     ):
         write_array(path, 1.0)
-        mark = FileMark.of(path)
-        assert mark.difference() is None
+        before = path.stat()
+        assert difference_of(path, before) is None
         change(path)
-        assert words in str(mark.difference())
+        assert words in str(difference_of(path, before))

@@ -21,7 +21,7 @@ from dpglm._validation import check_path, in_one_line
 from dpglm.tables.cells import MISSING_CURE, check_unique, normal, plain_array, plain_column
 from dpglm.tables.databases import Address, Query, quoted
 from dpglm.tables.files import check_present, named_errors
-from dpglm.tables.given import FileMark, Watch, changed
+from dpglm.tables.given import Mark, Watch, changed
 
 _COLUMN_ROWS = 1 << 16
 
@@ -462,17 +462,17 @@ def _parquet(path: Path) -> Batches:
         )
     parts, marks = zip(*(_parquet_file(one, one.relative_to(path)) for one in found), strict=True)
     first: dict[tuple[int, int], Path] = {}
-    for mark in marks:
-        same = first.setdefault((mark.device, mark.inode), mark.path)
-        if same != mark.path:
+    for own, found_at in marks:
+        same = first.setdefault((found_at.st_dev, found_at.st_ino), own)
+        if same != own:
             raise ValueError(
-                f"{path}: {same.name} and {mark.path.name} must be different files, but are "
+                f"{path}: {same.name} and {own.name} must be different files, but are "
                 "one file, and its rows would count twice: remove one of the two names"
             )
     return Batches(os.fspath(path), parts, Watch(marks))
 
 
-def _parquet_file(path: Path, place: Path) -> tuple[Part, FileMark]:
+def _parquet_file(path: Path, place: Path) -> tuple[Part, Mark]:
     """Read the footer of a file, and the columns that names of folders in its ``place`` hold.
 
     Such columns, as in ``year=2024/part.parquet``, are text, or missing. One that is in the file,
@@ -489,7 +489,7 @@ def _parquet_file(path: Path, place: Path) -> tuple[Part, FileMark]:
         groups = range(file.metadata.num_row_groups)
         sizes = [file.metadata.row_group(group).num_rows for group in groups]
         types = types_of(file.schema_arrow)
-        mark = FileMark.of(path)
+        mark = path, os.stat(path)
     own = set(map(normal, types))
     folders = {name: one for name, one in _in_folders(place).items() if name not in own}
 
