@@ -16,7 +16,7 @@ from dpglm._validation import check_integer, check_list, check_real
 from dpglm._words import plain_number
 from dpglm.tables.cells import Entry, Vocabulary, as_cells, as_numbers, check_unique, is_missing
 from dpglm.tables.columns import DENSER, CategoricalColumn, Column, NumericColumn
-from dpglm.tables.named import read_columns
+from dpglm.tables.named import check_names, read_columns
 from dpglm.tables.schema import Schema
 from dpglm.tables.targets import ClassTarget, CountTarget, NumericTarget, TargetColumn
 from dpglm.tables.times import date_text
@@ -353,13 +353,8 @@ def counted_columns(
             "bins must map names of numeric columns to numbers of bins, such as {'age': 10}, got "
             f"{bins!r}"
         )
-    for what, names in (("columns", columns), ("bins", bins)):
-        unknown = [name for name in names or () if name not in known]
-        if unknown:
-            raise ValueError(
-                f"{what} must name columns of the schema, {', '.join(map(repr, known))}, got "
-                f"{unknown[0]!r}"
-            )
+    check_names("columns", columns or (), known)
+    check_names("bins", bins or (), known)
     if columns is not None:
         check_unique(list(columns), "column")
         found = [one for one in found if one.name in columns]

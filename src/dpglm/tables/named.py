@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, final
 
@@ -104,6 +104,15 @@ def read_columns(table: Table, names: Sequence[str]) -> tuple[Reader, int]:
 def columns_in_words(names: Sequence[str]) -> str:
     """Name the first columns."""
     return f"column{'s' if len(names) > 1 else ''} {listed(names)}"
+
+
+def check_names(what: str, names: Iterable[str], known: Sequence[str]) -> None:
+    """Check that an argument names columns of a schema."""
+    unknown = next((name for name in names if name not in known), None)
+    if unknown is not None:
+        raise ValueError(
+            f"{what} must name columns of the schema, {listed(known)}, got {unknown!r}"
+        )
 
 
 # Offsets: known terms of scores, given directly or as exposures.

@@ -23,7 +23,7 @@ from dpglm.tables.cells import Entry, check_unique, composed
 from dpglm.tables.columns import Column, PaidFor
 from dpglm.tables.encoding import ColumnEncoding, Encoding, LinearUnits, Reader
 from dpglm.tables.files import Dialect, read_table
-from dpglm.tables.named import Table, columns_in_words, named_columns, read_columns
+from dpglm.tables.named import Table, check_names, named_columns, read_columns
 from dpglm.tables.targets import (
     NoTarget,
     TargetColumn,
@@ -400,13 +400,7 @@ class Schema:
                 f"{parameter} must be 'first', a mapping from column to category, or None, got "
                 f"{in_one_line(reference)}"
             )
-        known = [column.name for column in self.columns]
-        unknown = [name for name in chosen if name not in known]
-        if unknown:
-            raise ValueError(
-                f"{parameter} must name columns of the schema, {columns_in_words(known)}, got "
-                f"{unknown[0]!r}"
-            )
+        check_names(parameter, chosen, [column.name for column in self.columns])
         try:
             columns = tuple(
                 column.with_reference(chosen[column.name]) if column.name in chosen else column
