@@ -64,9 +64,7 @@ class Arora2022Smooth(theorems.TheoremSettings):
 
     def settled(self, facts: Facts) -> tuple[Solver, float]:
         problem, data = facts.problem, facts.data
-        theorems.check_convex(problem)
-        theorems.check_bounded(problem, data)
-        known = theorems.constants(facts, smooth=True)
+        known = theorems.constants(facts, convex=True, bounded=True, smooth=True)
         n_steps = self.n_steps or theorems.whole_steps(data.n_rows)
         gradient = math.sqrt(known.smoothness * theorems.loss_at_zero(problem, data))
         noise = known.noise_of_one_step * math.sqrt(n_steps * data.n_coefficients)
@@ -110,9 +108,7 @@ class Arora2022Lipschitz(theorems.TheoremSettings):
 
     def settled(self, facts: Facts) -> tuple[Solver, float]:
         problem, data = facts.problem, facts.data
-        theorems.check_convex(problem)
-        theorems.check_bounded(problem, data)
-        known = theorems.constants(facts)
+        known = theorems.constants(facts, convex=True, bounded=True)
         needed = theorems.needed_steps(known.radius, known, data.n_coefficients)
         n_steps = self.n_steps or theorems.whole_steps(needed)
         step_size = theorems.best_step_size(known.radius, known, data.n_coefficients, n_steps)
@@ -156,10 +152,8 @@ class Arora2022OutputPerturbation(theorems.TheoremSettings):
 
     def settled(self, facts: Facts) -> tuple[Solver, float]:
         problem, data = facts.problem, facts.data
-        theorems.check_convex(problem)
-        theorems.check_bounded(problem, data)
         theorems.check_penalty(problem)
-        known = theorems.constants(facts)
+        known = theorems.constants(facts, convex=True, bounded=True)
         if not math.isfinite(known.smoothness):
             raise ValueError(
                 "loss must be smooth, such as SmoothedHinge(width) in place of Hinge(), got "

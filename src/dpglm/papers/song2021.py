@@ -48,13 +48,11 @@ class Song2021(theorems.TheoremSettings):
 
     Notes
     -----
-    The step minimises the bound that ``docs/solvers/paper_settings.md`` states, and T is where
-    either form of it is nearly ``B s sqrt(r)``, which is independent of the dimension. The bound is
-    for the average of the first T iterates from the start on; the average here is of iterates 1 to
-    T, at a cost of ``1/T`` of the second term. An L2 penalty enters by its prox, which keeps
-    iterates in the span of the rows (other penalties do not). With K outputs the gradients have
-    rank at most ``r K``; clipping below the largest norm is for one output alone (Lemma 5.1). With
-    an intercept the rank is ``r + 1``.
+    The step minimises the bound that ``docs/solvers/paper_settings.md`` states, for the average of
+    the first T iterates from the start on; the average here is of iterates 1 to T, at a cost of
+    ``1/T`` of the second term. An L2 penalty enters by its prox, which keeps iterates in the span
+    of the rows (other penalties do not). Clipping below the largest norm is for one output alone
+    (Lemma 5.1).
 
     For the population the step minimises the first bound plus ``4 G^2 eta (sqrt(T) + T/n)``, a
     bound on the change of the loss of the result by one row (Bassily et al. 2020); so T must be
@@ -91,9 +89,7 @@ class Song2021(theorems.TheoremSettings):
 
     def settled(self, facts: Facts) -> tuple[Solver, float]:
         problem, data = facts.problem, facts.data
-        theorems.check_convex(problem)
-        theorems.check_unconstrained(problem)
-        known = theorems.constants(facts, self.clip)
+        known = theorems.constants(facts, self.clip, convex=True, bounded=False)
         steepest = problem.loss.slope_bound * data.augmented_row_norm
         if data.n_outputs > 1 and known.lipschitz < steepest:
             raise ValueError(
@@ -153,14 +149,12 @@ class Song2021NonConvex(theorems.TheoremSettings):
 
     def settled(self, facts: Facts) -> tuple[Solver, float]:
         problem, data = facts.problem, facts.data
-        theorems.check_unconstrained(problem)
         theorems.check_penalty(problem)
-        known = theorems.constants(facts, smooth=True)
-        smoothness = known.smoothness + problem.regularizer.smoothness
-        drop = 2.0 * smoothness * theorems.loss_at_zero(problem, data)
-        needed = math.sqrt(drop / gradient_rank(data, self.rank)) / known.noise_of_one_step
+        known = theorems.constants(facts, bounded=False, smooth=True)
+        needed = theorems.steps_to_stationary(facts, known, gradient_rank(data, self.rank))
         n_steps = self.n_steps or theorems.whole_steps(needed)
-        solver = BestIterate(n_steps, 1.0 / smoothness, known.lipschitz, self.choice_share)
+        step_size = 1.0 / (known.smoothness + problem.regularizer.smoothness)
+        solver = BestIterate(n_steps, step_size, known.lipschitz, self.choice_share)
         # The choice is a step of the plan as well.
         return solver, needed + 1.0
 

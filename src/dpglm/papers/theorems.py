@@ -34,12 +34,20 @@ class Constants:
     noise_of_one_step: float
 
 
-def constants(facts: Facts, clip: float | None = None, *, smooth: bool = False) -> Constants:
+def constants(
+    facts: Facts,
+    clip: float | None = None,
+    *,
+    convex: bool = False,
+    bounded: bool | None = None,
+    smooth: bool = False,
+) -> Constants:
     """Find the constants of a problem, if the whole budget goes to full-batch gradients.
 
     A clip makes a convex loss with one output Lipschitz, and no less smooth (Song et al. 2021,
-    Lemma 5.1). Raises ValueError if row gradients are not bounded, or the loss must be ``smooth``,
-    and non-negative, and is not.
+    Lemma 5.1). Raises ValueError if row gradients are not bounded, or a condition does not hold:
+    the loss must be ``convex``, or ``smooth`` and non-negative; and the constraint must be
+    ``bounded`` and hold all coefficients, or with False there must be none.
 
     Full-batch steps are accounted exactly: T of them are mu-GDP if the noise multiplier is
     ``sqrt(T) / mu``. So their noise is known, up to rounding, before calibration.
@@ -48,6 +56,19 @@ def constants(facts: Facts, clip: float | None = None, *, smooth: bool = False) 
     loss, norm = problem.loss, data.augmented_row_norm
     low, high = data.target_range(loss.target.bounds)
     radius = problem.constraint.norm_bound(data.n_coefficients)
+    if convex and not loss.convex:
+        raise ValueError(f"loss must be convex, got {loss!r}")
+    if bounded is False and problem.constraint != Unconstrained():
+        raise ValueError(f"constraint must be Unconstrained, got {problem.constraint!r}")
+    if bounded and not math.isfinite(radius):
+        raise ValueError(
+            f"constraint must be bounded, such as L2Ball(radius), got {problem.constraint!r}"
+        )
+    if bounded and frees_intercept(problem, data):
+        raise ValueError(
+            "penalize_intercept must be True for the constraint to hold the intercept, too "
+            f"(or there must be no intercept), got {problem.penalize_intercept!r}"
+        )
     lipschitz = loss.slope_bound_on(radius * norm, low, high) * norm
     if clip is not None:
         lipschitz = min(lipschitz, clip)
@@ -75,6 +96,13 @@ def loss_at_zero(problem: Problem, data: DataSpec) -> float:
         low, high = data.target_range(problem.loss.target.bounds)
         raise ValueError(f"target_low and target_high must be finite, got {low!r} and {high!r}")
     return found
+
+
+def steps_to_stationary(facts: Facts, known: Constants, directions: int) -> float:
+    """Return the T that makes both terms of the bound of ``Wang2017NonConvex`` equal."""
+    smoothness = known.smoothness + facts.problem.regularizer.smoothness
+    drop = 2.0 * smoothness * loss_at_zero(facts.problem, facts.data)
+    return math.sqrt(drop / directions) / known.noise_of_one_step
 
 
 def needed_steps(reach: float, known: Constants, directions: int) -> float:
@@ -111,35 +139,10 @@ def best_step_size(reach: float, known: Constants, directions: int, n_steps: int
     return step_size
 
 
-def check_convex(problem: Problem) -> None:
-    """Raise ValueError unless the loss is convex."""
-    if not problem.loss.convex:
-        raise ValueError(f"loss must be convex, got {problem.loss!r}")
-
-
 def check_penalty(problem: Problem) -> None:
     """Raise ValueError unless the penalty is quadratic, or there is none."""
     if not math.isfinite(problem.regularizer.smoothness):
         raise ValueError(f"regularizer must be NoPenalty or L2, got {problem.regularizer!r}")
-
-
-def check_unconstrained(problem: Problem) -> None:
-    """Raise ValueError unless every parameter is allowed."""
-    if problem.constraint != Unconstrained():
-        raise ValueError(f"constraint must be Unconstrained, got {problem.constraint!r}")
-
-
-def check_bounded(problem: Problem, data: DataSpec) -> None:
-    """Raise ValueError unless all coefficients are held within a bounded set."""
-    if not math.isfinite(problem.constraint.norm_bound(data.n_coefficients)):
-        raise ValueError(
-            f"constraint must be bounded, such as L2Ball(radius), got {problem.constraint!r}"
-        )
-    if frees_intercept(problem, data):
-        raise ValueError(
-            "penalize_intercept must be True for the constraint to hold the intercept, too "
-            f"(or there must be no intercept), got {problem.penalize_intercept!r}"
-        )
 
 
 MOST_STEPS = 2000

@@ -67,8 +67,7 @@ class Wang2017PolyakLojasiewicz(theorems.TheoremSettings):
 
     def settled(self, facts: Facts) -> tuple[Solver, float]:
         problem, data = facts.problem, facts.data
-        theorems.check_unconstrained(problem)
-        known = theorems.constants(facts, smooth=True)
+        known = theorems.constants(facts, bounded=False, smooth=True)
         smoothness = known.smoothness + problem.regularizer.smoothness
         condition = smoothness / growth_of(problem, data, self.growth)
         ratio = known.lipschitz / known.noise_of_one_step
@@ -117,11 +116,8 @@ class Wang2017NonConvex(theorems.TheoremSettings):
 
     def settled(self, facts: Facts) -> tuple[Solver, float]:
         problem, data = facts.problem, facts.data
-        theorems.check_unconstrained(problem)
-        known = theorems.constants(facts, smooth=True)
-        smoothness = known.smoothness + problem.regularizer.smoothness
-        drop = 2.0 * smoothness * theorems.loss_at_zero(problem, data)
-        needed = math.sqrt(drop / data.n_coefficients) / known.noise_of_one_step
+        known = theorems.constants(facts, bounded=False, smooth=True)
+        needed = theorems.steps_to_stationary(facts, known, data.n_coefficients)
         n_steps = self.n_steps or theorems.whole_steps(needed)
         solver = theorems.plain_descent(
             problem, known, n_steps, 1.0 / known.smoothness, RandomIterate()
@@ -156,9 +152,7 @@ class Wang2017MirrorDescent(theorems.TheoremSettings):
 
     def settled(self, facts: Facts) -> tuple[Solver, float]:
         problem, data = facts.problem, facts.data
-        theorems.check_convex(problem)
-        theorems.check_bounded(problem, data)
-        known = theorems.constants(facts, smooth=True)
+        known = theorems.constants(facts, convex=True, bounded=True, smooth=True)
         step_size = 1.0 / (known.smoothness + problem.regularizer.strong_convexity)
         needed = balanced_steps(problem, data, step_size, known.lipschitz, facts.mu)
         n_steps = self.n_steps or theorems.whole_steps(needed)
@@ -201,8 +195,7 @@ class Wang2017SVRG(theorems.TheoremSettings):
 
     def settled(self, facts: Facts) -> tuple[Solver, float]:
         problem, data = facts.problem, facts.data
-        theorems.check_convex(problem)
-        known = theorems.constants(facts, smooth=True)
+        known = theorems.constants(facts, convex=True, smooth=True)
         of_row = known.smoothness / data.weight_bound
         growth = growth_of(problem, data, self.growth)
         inner = _inner_steps(200.0 * of_row / growth, "growth", growth)
@@ -250,8 +243,7 @@ class Wang2017SVRGPlusPlus(theorems.TheoremSettings):
 
     def settled(self, facts: Facts) -> tuple[Solver, float]:
         problem, data = facts.problem, facts.data
-        theorems.check_convex(problem)
-        known = theorems.constants(facts, smooth=True)
+        known = theorems.constants(facts, convex=True, smooth=True)
         of_row = known.smoothness / data.weight_bound
         norm = self.norm or guessed_norm(problem, data)
         # If the loss at zero is zero there is nothing to learn, and any length will do.
