@@ -11,7 +11,7 @@ from typing import final
 import numpy as np
 
 from dpglm.data.rows import DataSpec
-from dpglm.oracle.counts import CountedRows, shrinking_share
+from dpglm.oracle.counts import shrinking_share
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.objective import minimizer_release, noisy_linear_term, noisy_minimizer
 from dpglm.privacy import Composed, Event, PrivacyBudget, Repeated, calibrate
@@ -24,9 +24,9 @@ from dpglm.privacy.noise.additive import (
     SecretNoise,
 )
 from dpglm.privacy.releases import AnyRelease, Release, SumRelease
-from dpglm.problem import ConvexScalarLoss, OneVsRest, Problem, Unconstrained
+from dpglm.problem import ConvexScalarLoss, OneVsRest, Unconstrained
 from dpglm.problem.loss import Loss
-from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
+from dpglm.solvers.base import Facts, Outcome, Plan, StepInfo
 from dpglm.solvers.minimizer import strongly_convex
 from dpglm.solvers.parts.defaults import is_neutral, shrunk
 from dpglm.solvers.uncertainty import Floats, frees_intercept
@@ -43,7 +43,7 @@ _TOLERANCE, _LARGEST_TOLERANCE, _PURE_LARGEST_TOLERANCE = 1e-6, 0.01, 0.005
 
 @final
 @dataclass(frozen=True)
-class ObjectivePerturbation(Solver):
+class ObjectivePerturbation(strongly_convex.MinimizerSolver):
     """The minimiser of clipped losses plus a quadratic and a random linear term.
 
     The objective is ``sum of clipped losses + n penalty + n strength/2 |w|^2 + <b, w>``; the random
@@ -91,16 +91,6 @@ class ObjectivePerturbation(Solver):
     PerturbedObjective(noise_multiplier=4..., curvature_ratio=0.246...)
     """
 
-    strength: float | None = None
-    clip: float | None = None
-    intercept_scale: float | None = None
-
-    def __post_init__(self) -> None:
-        strongly_convex.check_settings(self)
-
-    def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
-        return True
-
     def decide(self, facts: Facts) -> Plan:
         problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
         loss, n_objectives = _binary(problem.loss)
@@ -121,7 +111,7 @@ class ObjectivePerturbation(Solver):
 
 @final
 @dataclass(frozen=True)
-class ObjectivePerturbationMethod(Method[Floats]):
+class ObjectivePerturbationMethod(strongly_convex.MinimizerMethod):
     """Objective perturbation with every setting decided.
 
     Privacy: ``docs/proofs/objective-perturbation.md``; for L2 noise Theorem 2 for the exact
@@ -129,11 +119,6 @@ class ObjectivePerturbationMethod(Method[Floats]):
     need no bound on b, on a minimiser or on a private number of rows.
     """
 
-    problem: Problem
-    objective: strongly_convex.PlannedObjective
-    # The count of the rows, if their number is private and the term Gaussian.
-    counted: CountedRows | None
-    original: DataSpec
     n_objectives: int  # 1, or the number of classes.
     radius: float
     # Bound on the distance of each computed minimiser to the exact one, for the rounded b; with L2
@@ -141,8 +126,6 @@ class ObjectivePerturbationMethod(Method[Floats]):
     tolerance: float
     noise_multiplier: float  # Scale of b over the relation's sensitivity of the gradient sum.
     pure: bool
-
-    n_steps = 1
 
     @property
     def algorithm(self) -> str:
@@ -153,18 +136,14 @@ class ObjectivePerturbationMethod(Method[Floats]):
         return dataclasses.replace(self, noise_multiplier=multiplier)
 
     def check(self, plan: Plan) -> None:
-        uncounted = self.pure or plan.adjacency.n_is_public
-        if self.original != plan.data or (self.counted is None) != uncounted:
-            raise ValueError(
-                f"original and counted must be for {plan.data!r}, got {self.original!r}"
-            )
         least = plan.data.n_columns
         if not plan.adjacency.n_is_public and self.pure and self.objective.most_rows < least:
             raise ValueError(f"most_rows must be at least {least}, got {self.objective.most_rows}")
         loss, n_objectives = _binary(plan.problem.loss)
         if self.n_objectives != n_objectives:
             raise ValueError(f"n_objectives must be {n_objectives}, got {self.n_objectives}")
-        self.objective.check(plan, loss)
+        is_counted = not (self.pure or plan.adjacency.n_is_public)
+        self.check_objective(plan, loss, is_counted=is_counted)
 
     @functools.cached_property
     def linear_term(self) -> Release[tuple[int, ...], SecretNoise]:
@@ -210,8 +189,7 @@ class ObjectivePerturbationMethod(Method[Floats]):
 
     @property
     def releases(self) -> tuple[AnyRelease, ...]:
-        counted = () if self.counted is None else (self.counted.release,)
-        return (*counted, self.linear_term, self.covering)
+        return (*self.counts, self.linear_term, self.covering)
 
     @property
     def gradient_evaluations(self) -> float:
@@ -220,9 +198,6 @@ class ObjectivePerturbationMethod(Method[Floats]):
     @property
     def coefficient_noise(self) -> float:
         return self.std / self.objective.strength
-
-    def init(self, seed: int) -> Floats:
-        return np.zeros(self.original.coefficient_shape)
 
     def step(self, state: Floats, oracle: Oracle) -> tuple[Floats, StepInfo]:
         # The share with which each row counts, if their number is private.
@@ -330,7 +305,7 @@ def _plan_pure(
         if reached <= strongly_convex.REACHED * method.objective.movement:
             break
         method, reached = tried(wanted)
-    tolerance = method.objective.checked_tolerance(reached, _TOLERANCE, _PURE_LARGEST_TOLERANCE)
+    tolerance = method.objective.tolerance(_TOLERANCE, _PURE_LARGEST_TOLERANCE, reached)
     return dataclasses.replace(method, tolerance=tolerance)
 
 
@@ -349,9 +324,7 @@ def _calibrated(
         minimisers = Composed(
             (Repeated(kind(sigma, ratio).event, n_objectives), _error_noise(sigma, pure).event)
         )
-        if pure or adjacency.n_is_public:
-            return minimisers
-        return Composed((GaussianNoise(strongly_convex.COUNT_MULTIPLIER * sigma).event, minimisers))
+        return minimisers if pure else strongly_convex.with_count(minimisers, sigma, adjacency)
 
     return calibrate(event, budget, adjacency)
 

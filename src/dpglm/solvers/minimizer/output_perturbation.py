@@ -7,17 +7,13 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-import numpy as np
-
-from dpglm.data.rows import DataSpec
-from dpglm.oracle.counts import CountedRows
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.objective import minimizer_release, noisy_minimizer
-from dpglm.privacy import Composed, Event, Gaussian, PrivacyBudget, calibrate
+from dpglm.privacy import Gaussian, calibrate
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
-from dpglm.problem import L2Ball, Problem, Unconstrained
-from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
+from dpglm.problem import L2Ball, Unconstrained
+from dpglm.solvers.base import Facts, Outcome, Plan, StepInfo
 from dpglm.solvers.minimizer import strongly_convex
 from dpglm.solvers.parts.defaults import slope_unit
 from dpglm.solvers.uncertainty import Floats
@@ -30,7 +26,7 @@ _TOLERANCE, _LARGEST_TOLERANCE = 1e-3, 0.1
 
 @final
 @dataclass(frozen=True)
-class OutputPerturbation(Solver):
+class OutputPerturbation(strongly_convex.MinimizerSolver):
     """Gaussian noise on the minimiser of the mean clipped loss plus penalty plus quadratic.
 
     The quadratic ``strength/2 |w|^2`` acts on all coefficients, the intercept included. The
@@ -68,16 +64,6 @@ class OutputPerturbation(Solver):
     Gaussian(noise_multiplier=3.73...)
     """
 
-    strength: float | None = None
-    clip: float | None = None
-    intercept_scale: float | None = None
-
-    def __post_init__(self) -> None:
-        strongly_convex.check_settings(self)
-
-    def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
-        return True
-
     def decide(self, facts: Facts) -> Plan:
         problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
         if not isinstance(problem.constraint, Unconstrained | L2Ball):
@@ -86,14 +72,11 @@ class OutputPerturbation(Solver):
                 f"{problem.constraint!r}"
             )
 
-        def event(sigma: float) -> Event:
-            minimiser = Gaussian(sigma)
-            if adjacency.n_is_public:
-                return minimiser
-            # And that of the number of rows.
-            return Composed((Gaussian(strongly_convex.COUNT_MULTIPLIER * sigma), minimiser))
-
-        multiplier = calibrate(event, budget, adjacency)
+        multiplier = calibrate(
+            lambda sigma: strongly_convex.with_count(Gaussian(sigma), sigma, adjacency),
+            budget,
+            adjacency,
+        )
         planned = strongly_convex.plan_objective(
             problem, data, adjacency, problem.loss, self.clip, self.intercept_scale
         )
@@ -125,26 +108,17 @@ class OutputPerturbation(Solver):
 
 @final
 @dataclass(frozen=True)
-class OutputPerturbationMethod(Method[Floats]):
+class OutputPerturbationMethod(strongly_convex.MinimizerMethod):
     """Output perturbation with every setting decided."""
 
-    problem: Problem
-    objective: strongly_convex.PlannedObjective
-    counted: CountedRows | None  # The count of the rows, if their number is private.
-    original: DataSpec
     tolerance: float  # Bound on the distance of the computed minimiser to the exact one.
     noise_multiplier: float
 
     algorithm = "output perturbation"
 
-    n_steps = 1
-
     def check(self, plan: Plan) -> None:
-        if self.original != plan.data or (self.counted is None) != plan.adjacency.n_is_public:
-            raise ValueError(
-                f"original and counted must be for {plan.data!r}, got {self.original!r}"
-            )
-        self.objective.check(plan, plan.problem.loss)
+        is_counted = not plan.adjacency.n_is_public
+        self.check_objective(plan, plan.problem.loss, is_counted=is_counted)
 
     @property
     def _contribution(self) -> float:
@@ -164,8 +138,7 @@ class OutputPerturbationMethod(Method[Floats]):
 
     @property
     def releases(self) -> tuple[AnyRelease, ...]:
-        counted = () if self.counted is None else (self.counted.release,)
-        return (*counted, self.minimizer)
+        return (*self.counts, self.minimizer)
 
     @property
     def gradient_evaluations(self) -> float:
@@ -174,9 +147,6 @@ class OutputPerturbationMethod(Method[Floats]):
     @property
     def coefficient_noise(self) -> float:
         return self.minimizer.noise_std
-
-    def init(self, seed: int) -> Floats:
-        return np.zeros(self.original.coefficient_shape)
 
     def step(self, state: Floats, oracle: Oracle) -> tuple[Floats, StepInfo]:
         share = 1.0 if self.counted is None else self.counted.share(oracle)

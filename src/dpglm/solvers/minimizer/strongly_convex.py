@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
@@ -17,10 +17,12 @@ from dpglm.oracle.counts import CountedRows
 from dpglm.oracle.objective import Accuracy, Objective, Prox, Terms, attainable, block_rows
 from dpglm.oracle.rounding import MOST_ROWS
 from dpglm.oracle.views import View, view_spec
-from dpglm.privacy.budget import Adjacency
+from dpglm.privacy.budget import Adjacency, PrivacyBudget
+from dpglm.privacy.events import Composed, Event, Gaussian
+from dpglm.privacy.releases import AnyRelease
 from dpglm.problem import ClippedLoss, ConvexScalarLoss, Problem, Unconstrained
 from dpglm.problem.loss import Loss
-from dpglm.solvers.base import Plan, check_same
+from dpglm.solvers.base import Method, Plan, Solver, check_same
 from dpglm.solvers.parts.defaults import loss_at_zero, slope_unit
 from dpglm.solvers.uncertainty import Floats, feasible, frees_intercept, n_penalized
 
@@ -139,14 +141,6 @@ class PlannedObjective:
         # If no loss pulls away from zero, as with targets that are all zero, the ball stays one.
         return max(bound, self.movement) * (1.0 + 1e-9)
 
-    def tolerance(self, wanted: float, largest: float) -> float:
-        """Return the promised distance to the minimiser: ``wanted``, or as rounding allows.
-
-        Both arguments are relative to ``movement``; the result is absolute.
-        """
-        reached = attainable(self._accuracy(self.linear_norm), self.strength, self.norm)
-        return self.checked_tolerance(reached, wanted, largest)
-
     def reach_within(self, radius: float) -> float:
         """Bound the tolerance that is reached within a radius, for every linear term.
 
@@ -173,8 +167,14 @@ class PlannedObjective:
             offset=self.loss.offset_bound,
         )
 
-    def checked_tolerance(self, reached: float, wanted: float, largest: float) -> float:
-        """Choose a tolerance as ``tolerance`` does, given the tolerance that rounding allows."""
+    def tolerance(self, wanted: float, largest: float, reached: float | None = None) -> float:
+        """Return the promised distance to the minimiser: ``wanted``, or as rounding allows.
+
+        Both arguments are relative to ``movement``; ``reached``, which rounding allows, and the
+        result are absolute.
+        """
+        if reached is None:
+            reached = attainable(self._accuracy(self.linear_norm), self.strength, self.norm)
         if not reached <= largest * self.movement:
             raise ValueError(
                 f"n_rows must be smaller, or strength larger, than {self.data.n_rows!r} and "
@@ -228,16 +228,52 @@ class PlannedObjective:
         return lambda w, step: feasible(problem, size, w, step * n_rows)
 
 
-def check_settings(settings: Any) -> None:
-    """Raise ValueError unless the given settings of both solvers are in range."""
-    ranges: dict[str, dict[str, float]] = {
-        "strength": {"least": 0.0},
-        "clip": {"above": 0.0},
-        "intercept_scale": {"least": 1e-3, "most": 1e3},
-    }
-    for name, allowed in ranges.items():
-        if (given := getattr(settings, name)) is not None:
-            check_real(name, given, **allowed)
+@dataclass(frozen=True)
+class MinimizerSolver(Solver):
+    """Settings of output and objective perturbation; their classes document the parameters."""
+
+    strength: float | None = None
+    clip: float | None = None
+    intercept_scale: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.strength is not None:
+            check_real("strength", self.strength, least=0.0)
+        if self.clip is not None:
+            check_real("clip", self.clip, above=0.0)
+        if self.intercept_scale is not None:
+            check_real("intercept_scale", self.intercept_scale, least=1e-3, most=1e3)
+
+    def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class MinimizerMethod(Method[Floats]):
+    """A method with one step, which releases the minimisers of objectives."""
+
+    problem: Problem
+    objective: PlannedObjective
+    counted: CountedRows | None  # The count of the rows, if it is released.
+    original: DataSpec
+
+    n_steps = 1
+
+    def check_objective(self, plan: Plan, loss: Loss, *, is_counted: bool) -> None:
+        """Check that objective and count are those of a plan."""
+        if self.original != plan.data or (self.counted is not None) != is_counted:
+            raise ValueError(
+                f"original and counted must be for {plan.data!r}, got {self.original!r}"
+            )
+        self.objective.check(plan, loss)
+
+    @property
+    def counts(self) -> tuple[AnyRelease, ...]:
+        """The release of the number of rows, if there is one."""
+        return () if self.counted is None else (self.counted.release,)
+
+    def init(self, seed: int) -> Floats:
+        return np.zeros(self.original.coefficient_shape)
 
 
 def plan_objective(
@@ -332,6 +368,13 @@ def with_strength(
             f"the intercept included, got {strength!r}"
         )
     return dataclasses.replace(planned, added=added)
+
+
+def with_count(minimizers: Event, noise_multiplier: float, adjacency: Adjacency) -> Event:
+    """Return the event of minimisers and, if it is private, of the number of rows before them."""
+    if adjacency.n_is_public:
+        return minimizers
+    return Composed((Gaussian(COUNT_MULTIPLIER * noise_multiplier), minimizers))
 
 
 def counted_rows(
