@@ -168,21 +168,14 @@ def _order(dimension: int) -> float:
     return 1.0 + 1.0 / max(1.0, math.log(dimension))
 
 
-def _norm(v: Array, p: float) -> float:
-    largest = float(np.abs(v).max())
-    if largest == 0.0:
-        return 0.0
-    with np.errstate(under="ignore"):
-        total = float(np.sum((np.abs(v) / largest) ** p))
-    return largest * math.pow(total, 1.0 / p)
-
-
 def _gradient(v: Array, p: float) -> Array:
     """Gradient of ``|v|_p**2 / 2``."""
-    norm = _norm(v, p)
-    if norm == 0.0:
+    largest = float(np.abs(v).max())
+    if largest == 0.0:
         return np.zeros_like(v)
     with np.errstate(under="ignore"):
+        total = float(np.sum((np.abs(v) / largest) ** p))
+        norm = largest * math.pow(total, 1.0 / p)
         return norm * np.copysign((np.abs(v) / norm) ** (p - 1.0), v)
 
 

@@ -272,23 +272,19 @@ class D2P2Method(FitMethod[DescentState]):
     @functools.cached_property
     def by_level(self) -> Mapping[float, SumRelease]:
         """The release of gradient sums for each noise factor."""
-        return {
-            factor: self._release(place, factor, count)
-            for place, (factor, count) in enumerate(self.levels, 1)
-        }
-
-    def _release(self, place: int, factor: float, count: int) -> SumRelease:
-        multiplier, dimension = self.noise_multiplier * factor, self.dimension
-        about = f"gradient sum{' of a network' if self._of_network else ''} at noise level {place}"
-        facts: dict[str, Any] = {"count": count, "sampling_rate": self.sampling_rate}
-        rows = self.data, self.adjacency, self.clipping
-        if dimension is None:
-            noise = GaussianNoise(multiplier)
-            return gradient_release(*rows, noise, quantity=f"clipped {about}", **facts)
-        projected = ProjectedGaussianNoise(multiplier, self.blocks * dimension)
-        return projected_gradient_release(
-            *rows, projected, quantity=f"projected {about}", blocks=self.blocks, **facts
-        )
+        rows, found = (self.data, self.adjacency, self.clipping), {}
+        of_network = " of a network" if self._of_network else ""
+        for place, (factor, count) in enumerate(self.levels, 1):
+            multiplier, about = self.noise_multiplier * factor, f"gradient sum{of_network} at noise"
+            facts: dict[str, Any] = {"count": count, "sampling_rate": self.sampling_rate}
+            if self.dimension is None:
+                facts["quantity"] = f"clipped {about} level {place}"
+                found[factor] = gradient_release(*rows, GaussianNoise(multiplier), **facts)
+                continue
+            noise = ProjectedGaussianNoise(multiplier, self.blocks * self.dimension)
+            facts |= {"quantity": f"projected {about} level {place}", "blocks": self.blocks}
+            found[factor] = projected_gradient_release(*rows, noise, **facts)
+        return found
 
     @property
     def releases(self) -> tuple[AnyRelease, ...]:

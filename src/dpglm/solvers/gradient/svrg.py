@@ -44,9 +44,7 @@ def row_smoothness(problem: Problem, data: DataSpec) -> float:
 class VarianceReduction(Solver):
     """Settings of both methods; their classes document the parameters."""
 
-    growth: ClassVar[int]
-    restarts: ClassVar[bool]
-    least_steps: ClassVar[int]
+    doubles: ClassVar[bool]  # Whether epochs double, and begin where the one before ended.
 
     n_epochs: int = 1
     inner_steps: int | None = None
@@ -59,7 +57,7 @@ class VarianceReduction(Solver):
 
     def __post_init__(self) -> None:
         if self.inner_steps is not None:
-            check_integer("inner_steps", self.inner_steps, least=self.least_steps)
+            check_integer("inner_steps", self.inner_steps, least=1 + self.doubles)
         check_given(self)
 
     @final
@@ -73,7 +71,7 @@ class VarianceReduction(Solver):
         # Clips of differences, down to the least, must be within the range of float32 arithmetic.
         least = SMALLEST / (2.0 * LEAST_SHARE_OF_BOUND)
         clip = defaults.checked_clip(problem.loss, data, self.clip, least)
-        growths = [self.growth**epoch for epoch in range(self.n_epochs)]
+        growths = [2**epoch if self.doubles else 1 for epoch in range(self.n_epochs)]
         inner_steps, step_size = self._steps(facts, clip, sum(growths))
         lengths = tuple(inner_steps * growth for growth in growths)
         rate = self.sampling_rate
@@ -90,7 +88,7 @@ class VarianceReduction(Solver):
             lengths=lengths,
             sampling_rate=rate,
             averaging=self.averaging,
-            restarts=self.restarts,
+            restarts=not self.doubles,
             momentum=self.momentum,
             anchor_noise_multiplier=1.0,
             difference_noise_multiplier=1.0,
@@ -370,9 +368,7 @@ class SVRG(VarianceReduction):
     Notes
     -----
     Privacy: T Gaussian releases of full gradients, and ``T (m - 1)`` Poisson-sampled ones of
-    differences. As printed, the algorithm adds the exact anchor gradient in every step, which
-    subsampling does not protect; here it is released once. ``docs/solvers/svrg.md`` has the
-    algorithm and the proof.
+    differences. ``docs/solvers/svrg.md`` has the algorithm and the proof.
 
     References
     ----------
@@ -392,9 +388,7 @@ class SVRG(VarianceReduction):
     [3, 30]
     """
 
-    growth: ClassVar[int] = 1
-    restarts: ClassVar[bool] = True
-    least_steps: ClassVar[int] = 1
+    doubles: ClassVar[bool] = False
 
     n_epochs: int = 5
 
@@ -440,9 +434,7 @@ class SVRGPlusPlus(VarianceReduction):
     ((10, 20, 40), [3, 69])
     """
 
-    growth: ClassVar[int] = 2
-    restarts: ClassVar[bool] = False
-    least_steps: ClassVar[int] = 2
+    doubles: ClassVar[bool] = True
 
     n_epochs: int = 4
     averaging: Output = field(default_factory=UniformAverage)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import math
 from dataclasses import dataclass
-from typing import final
+from typing import TypeAlias, final
 
 import numpy as np
 
@@ -216,39 +216,29 @@ class RandomIterate(Output):
         return weights
 
 
-class Lift(abc.ABC):
-    """An unbiased estimate of a gradient from its random projection."""
+@final
+@dataclass(frozen=True)
+class Transpose:
+    """``A r / sqrt(p)``, as D2P2-SGD does; needs no memory for A."""
 
-    @abc.abstractmethod
     def gradient(self, matrix: GaussianMatrix, values: Floats) -> Floats:
         """Estimate g, of shape (m,), without bias, from noisy ``A^T g / sqrt(p)``, of shape (p,).
 
         ``matrix`` is A, with m rows and p columns.
         """
+        return matrix.lift(values)
 
-    @abc.abstractmethod
     def noise_growth(self, rows: int, columns: int) -> float:
         """Return the mean square of the estimate's noise over that of the values', per coordinate.
 
         ValueError if the noise is unbounded for this shape of matrix.
         """
-
-
-@final
-@dataclass(frozen=True)
-class Transpose(Lift):
-    """``A r / sqrt(p)``, as D2P2-SGD does; needs no memory for A."""
-
-    def gradient(self, matrix: GaussianMatrix, values: Floats) -> Floats:
-        return matrix.lift(values)
-
-    def noise_growth(self, rows: int, columns: int) -> float:
         return 1.0
 
 
 @final
 @dataclass(frozen=True)
-class LeastSquares(Lift):
+class LeastSquares:
     """The shortest g with ``A^T g / sqrt(p)`` nearest to r, times ``max(1, m/p)``.
 
     The factor compensates for the part outside of A's columns. Needs A in memory and ``m p min(m,
@@ -261,11 +251,13 @@ class LeastSquares(Lift):
     """
 
     def gradient(self, matrix: GaussianMatrix, values: Floats) -> Floats:
+        """Estimate g as ``Transpose.gradient``."""
         seen = math.sqrt(matrix.columns) * values
         shortest = np.asarray(np.linalg.lstsq(matrix.dense().T, seen)[0], dtype=np.float64)
         return max(1.0, matrix.rows / matrix.columns) * shortest
 
     def noise_growth(self, rows: int, columns: int) -> float:
+        """Return the growth of noise as ``Transpose.noise_growth``."""
         # Means of inverse Wishart matrices.
         if abs(rows - columns) < 2:
             raise ValueError(
@@ -275,3 +267,7 @@ class LeastSquares(Lift):
         if columns < rows:
             return rows / (rows - columns - 1)
         return columns / (columns - rows - 1)
+
+
+Lift: TypeAlias = Transpose | LeastSquares
+"""An unbiased estimate of a gradient from its random projection."""
