@@ -296,20 +296,17 @@ class RunCheckpoint:
 
 @contextlib.contextmanager
 def opened(
-    file: str | os.PathLike[str] | CheckpointFile | None,
+    file: str | os.PathLike[str] | CheckpointFile,
     plan: Plan,
     noise: NoiseSource,
     ledger: str | os.PathLike[str] | None = None,
-) -> Iterator[RunCheckpoint | None]:
+) -> Iterator[RunCheckpoint]:
     """Check that a run can be kept, and lock its file; ``ledger`` is that of the run, if any.
 
     ValueError if the plan does not pay for iterates before the last, uses disjoint parts of the
     rows, has reproducible noise, the state or facts cannot be written, or the file belongs to the
     ledger; OSError if another process is using it.
     """
-    if file is None:
-        yield None
-        return
     kept = CheckpointFile.of(file, {})
     algorithm = plan.method.algorithm
     if not plan.method.releases_iterates:

@@ -180,9 +180,8 @@ class CalibratedMethod(Composite["CalibratedState"]):
         return method if isinstance(method, NewtonMethod) else None
 
     def check(self, plan: Plan) -> None:
-        for name in ("problem", "data", "adjacency"):
-            if getattr(self.direction, name) != getattr(plan, name):
-                raise ValueError(f"{name} of the direction must be that of the plan")
+        check_same(self.direction, plan, ["data", "adjacency"])
+        check_same(self.direction.method, plan, ["problem"])
         check_same(self.scale, plan, ["adjacency"])
 
     @property

@@ -30,7 +30,7 @@ from dpglm.solvers.base import (
     Solver,
     StepInfo,
 )
-from dpglm.solvers.checkpoint import AnyState
+from dpglm.solvers.composite.preprocessed import MappedState
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
 
 _LEAST_DIMENSION, _MOST_DIMENSION = 32, 2048
@@ -146,17 +146,8 @@ def _embedded_problem(problem: Problem) -> Problem:
 
 
 @final
-@dataclass(frozen=True, eq=False)
-class EmbeddedState:
-    """The public matrix of a run, and the state of gradient descent on embedded rows."""
-
-    transform: Transform
-    inner: AnyState | None
-
-
-@final
 @dataclass(frozen=True)
-class JohnsonLindenstraussMethod(Composite["EmbeddedState"]):
+class JohnsonLindenstraussMethod(Composite[MappedState]):
     """The Johnson-Lindenstrauss method with every setting decided."""
 
     problem: Problem
@@ -183,17 +174,16 @@ class JohnsonLindenstraussMethod(Composite["EmbeddedState"]):
         embedded = embedded_rows(rows, self._transform(seed), self.inner.data)
         return self.inner.method.prepare(embedded, seed)
 
-    def init(self, seed: int) -> EmbeddedState:
-        return EmbeddedState(self._transform(seed), self.inner.method.init(seed))
+    def init(self, seed: int) -> MappedState:
+        return MappedState(seed, model=self.inner.method.init(seed))
 
-    def step(self, state: EmbeddedState, oracle: Oracle) -> tuple[EmbeddedState, StepInfo]:
-        inner, info = self.inner.method.step(state.inner, oracle)
-        return EmbeddedState(state.transform, inner), info
+    def step(self, state: MappedState, oracle: Oracle) -> tuple[MappedState, StepInfo]:
+        inner, info = self.inner.method.step(state.model, oracle)
+        return MappedState(state.seed, info.step, model=inner), info
 
-    def finish(self, state: EmbeddedState) -> Outcome:
-        v = self.inner.method.finish(state.inner).w
-        k = self.inner.data.n_features
-        return Outcome(np.concatenate([state.transform @ v[:k], v[k:]]))
+    def finish(self, state: MappedState) -> Outcome:
+        v, k = self.inner.method.finish(state.model).w, self.inner.data.n_features
+        return Outcome(np.concatenate([self._transform(state.seed) @ v[:k], v[k:]]))
 
     def _transform(self, seed: int) -> Transform:
         return self.embedding.draw(self.data.n_features, self.inner.data.n_features, seed)

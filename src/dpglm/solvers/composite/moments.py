@@ -32,7 +32,7 @@ from dpglm.oracle.targets import column_sum, noisy_columns
 from dpglm.privacy import Adjacency, PrivacyBudget
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
-from dpglm.solvers.base import FitStage, Method, Outcome, Plan, StepInfo, calibrated
+from dpglm.solvers.base import FitStage, Method, Outcome, Plan, StepInfo, calibrated, present
 from dpglm.solvers.second_order.posterior import NoisyMatrix, column_moments, whitened
 from dpglm.solvers.uncertainty import Floats
 
@@ -191,7 +191,14 @@ class SecondMoments(Method[State]):
         vectors = view.vectors.copy()
         vectors[d] *= self.data.intercept
         vectors[d, d] = 1.0
-        share, noise = self._long(state, view.cap) if self.long_rows > 0.0 else (0.0, 0.0)
+        share = noise = 0.0
+        if self.long_rows > 0.0:
+            # The share of rows longer than the cap.
+            lengths, release = present(self._released(state, "lengths")), self._declared["lengths"]
+            first = round(math.log(view.cap / self._shells(state).first) / math.log(_RATIO))
+            counts, weight = lengths[first:], max(float(state[0][-1]), 1.0)
+            share = max(float(counts.sum()), 0.0) / weight
+            noise = release.noise_std * math.sqrt(len(counts)) / weight
         return ReleasedMoments(
             _unpacked(state[-1], d + 1),
             view.longest * self._declared["moments"].noise_std,
@@ -293,16 +300,6 @@ class SecondMoments(Method[State]):
     def _shells(self, state: State) -> Shells:
         """Return shells of squared lengths."""
         return Shells(self._coordinates(state)[2], _RATIO)
-
-    def _long(self, state: State, cap: float) -> tuple[float, float]:
-        """Return the share of rows longer than the cap, and its noise."""
-        lengths = self._released(state, "lengths")
-        assert lengths is not None
-        first = round(math.log(cap / self._shells(state).first) / math.log(_RATIO))
-        counts = lengths[first:]
-        weight = max(float(state[0][-1]), 1.0)
-        noise = self._declared["lengths"].noise_std * math.sqrt(len(counts))
-        return max(float(counts.sum()), 0.0) / weight, noise / weight
 
 
 def _unpacked(values: Floats, size: int) -> Floats:

@@ -128,8 +128,8 @@ class Preprocessed(Solver):
 
 @final
 @dataclass(frozen=True, eq=False)
-class PreprocessedState:
-    """Maps learned so far, and the model's state."""
+class MappedState:
+    """Maps learned so far, and the state of a model on mapped rows."""
 
     seed: int
     step: int = 0
@@ -139,7 +139,7 @@ class PreprocessedState:
 
 @final
 @dataclass(frozen=True)
-class PreprocessedMethod(Composite["PreprocessedState"]):
+class PreprocessedMethod(Composite["MappedState"]):
     """Preprocessing steps and a model's method, with every setting decided."""
 
     problem: Problem
@@ -197,10 +197,10 @@ class PreprocessedMethod(Composite["PreprocessedState"]):
         growth = math.prod(step.noise_growth for step in self.steps)
         return self.model.coefficient_noise * growth
 
-    def init(self, seed: int) -> PreprocessedState:
-        return PreprocessedState(seed)
+    def init(self, seed: int) -> MappedState:
+        return MappedState(seed)
 
-    def step(self, state: PreprocessedState, oracle: Oracle) -> tuple[PreprocessedState, StepInfo]:
+    def step(self, state: MappedState, oracle: Oracle) -> tuple[MappedState, StepInfo]:
         asked, number = self._mapped_so_far(state, oracle), len(state.maps)
         state = dataclasses.replace(state, step=state.step + 1)
         if number == len(self.steps):
@@ -215,7 +215,7 @@ class PreprocessedMethod(Composite["PreprocessedState"]):
             state = dataclasses.replace(state, model=model)
         return state, StepInfo(state.step, math.nan)
 
-    def _mapped_so_far(self, state: PreprocessedState, oracle: Oracle) -> Oracle:
+    def _mapped_so_far(self, state: MappedState, oracle: Oracle) -> Oracle:
         """Return the oracle of rows after all maps learned so far."""
         done: int
         asked: Oracle
@@ -232,7 +232,7 @@ class PreprocessedMethod(Composite["PreprocessedState"]):
         oracle.kept["mapped"] = (len(state.maps), asked)
         return asked
 
-    def finish(self, state: PreprocessedState) -> Outcome:
+    def finish(self, state: MappedState) -> Outcome:
         found = self.model.method.finish(state.model)
         w, noise = found.w, found.noise_covariance
         backwards = zip(state.maps, self._left[:-1], self._left[1:], strict=True)
