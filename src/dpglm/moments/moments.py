@@ -267,11 +267,8 @@ class Moments:
         At least 1, it is the variance of a column over that of its residual on the other columns.
         """
         _, design = parsed(formula, self.basis.described)
-        L, constant, moments = (
-            self._space.columns_of(design),
-            self._space.constant,
-            self._space.moments,
-        )
+        space = self._space
+        L, constant, moments = space.columns_of(design), space.constant, space.moments
         found = {}
         for place, name in enumerate(design.feature_names):
             others = np.column_stack([np.delete(L, place, axis=1), constant])

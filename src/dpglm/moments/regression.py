@@ -208,11 +208,8 @@ def correlation(
     gradient of r in the matrix, as projections are stationary.
     """
     u, w = moments.residual(u, given), moments.residual(w, given)
-    (both, _), (one, in_one), (two, in_two) = (
-        moments.form(u, w),
-        moments.form(u, u),
-        moments.form(w, w),
-    )
+    pairs = (u, w), (u, u), (w, w)
+    (both, _), (one, in_one), (two, in_two) = (moments.form(*pair) for pair in pairs)
     one = max(one, math.sqrt(in_one), _TINY)
     two = max(two, math.sqrt(in_two), _TINY)
     size = math.sqrt(one * two)

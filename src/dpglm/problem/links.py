@@ -168,12 +168,12 @@ class Link(abc.ABC):
 class ClassLink(Link):
     """A link with probabilities of classes as means."""
 
-    @abc.abstractmethod
     def probabilities(self, z: ArrayLike) -> FloatArray:
         """Return the probabilities of all classes, (n, 2) or (n, K); rows add up to 1.
 
         Scores have shape (n,) for two classes or (n, K).
         """
+        return self.inverse(z)
 
     @abc.abstractmethod
     def log_probabilities(self, z: ArrayLike) -> FloatArray:
@@ -308,9 +308,6 @@ class SoftmaxLink(ClassLink):
             raise ValueError(f"z must have shape (n, K), got {scores.shape}")
         return softmax_by_class(scores).T
 
-    def probabilities(self, z: ArrayLike) -> FloatArray:
-        return self.inverse(z)
-
     def log_probabilities(self, z: ArrayLike) -> FloatArray:
         return np.asarray(log_softmax(as_float(z), axis=1))
 
@@ -345,9 +342,6 @@ class OneVsRestLink(ClassLink):
         with np.errstate(invalid="ignore", divide="ignore"):
             shares = own / total
         return np.where(total > 0.0, shares, _shared_by_the_largest(z))
-
-    def probabilities(self, z: ArrayLike) -> FloatArray:
-        return self.inverse(z)
 
     def log_probabilities(self, z: ArrayLike) -> FloatArray:
         z = as_float(z)
