@@ -227,20 +227,6 @@ class Auto(Solver):
     def __post_init__(self) -> None:
         check_intervals(self)
 
-    def with_inference(
-        self,
-        covariance: Covariance,
-        prior_scales: tuple[float, ...] | None = None,
-        *,
-        full_weights: bool = False,
-    ) -> Auto:
-        return dataclasses.replace(
-            self,
-            inference=covariance,
-            prior_scales=prior_scales or self.prior_scales,
-            full_weights=full_weights or self.full_weights,
-        )
-
     def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
         # ``choose`` prefers objective perturbation, except for classes' codes.
         perturbed = is_pure(budget) and not problem.loss.of_codes

@@ -9,7 +9,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Self, TypeVar, final
+from typing import Any, Generic, Self, TypeVar, cast, final
 
 import numpy as np
 
@@ -29,11 +29,9 @@ from dpglm.solvers.uncertainty import Outcome as Outcome
 from dpglm.solvers.uncertainty import StepInfo as StepInfo
 
 S = TypeVar("S")
-_T = TypeVar("_T")
 _FACTS = ("problem", "data", "adjacency")
 _THEOREM = re.compile(
-    r"[a-z]\w{1,11}, (Theorem|Corollary|Algorithm) \d{1,2}(\.\d{1,2})?( \(corrected\))?",
-    re.ASCII,
+    r"[a-z]\w{1,11}, (Theorem|Corollary|Algorithm) \d{1,2}(\.\d{1,2})?( \(corrected\))?", re.ASCII
 )
 
 
@@ -226,11 +224,6 @@ class Composite(Method[S]):
     Events, releases and sizes follow from the stages. A stage without a plan is one step.
     """
 
-    @property
-    @abc.abstractmethod
-    def stages(self) -> tuple[FitStage, ...]:
-        """The stages, in order."""
-
     def combined(self, events: Sequence[Event]) -> Event:
         """Combine the events of all stages: by sequential composition."""
         return canonical(Composed(tuple(events)))
@@ -386,18 +379,17 @@ class Plan:
 
     def cautions(self) -> tuple[str, ...]:
         """Warn of an epsilon above 10, or a delta of at least 0.01 or one over the units."""
-        budget, delta = self.budget, self.protection.delta
+        budget, delta, n_units = self.budget, self.protection.delta, self.data.n_units
         if isinstance(budget, ApproximateDP):
-            return weak(budget.epsilon, delta, self.data.n_units)
-        return weak(gdp.epsilon(delta, budget.gdp_mu()), delta, self.data.n_units)
+            return weak(budget.epsilon, delta, n_units)
+        return weak(gdp.epsilon(delta, budget.gdp_mu()), delta, n_units)
 
     def _facts(self) -> tuple[tuple[str, object], ...]:
         data, noise = self.data, f"{self.coefficient_noise:.3g}, of prepared columns"
-        sizes = f"{data.n_rows} rows, {data.n_features} columns"
-        sizes += f", {data.n_outputs} outputs" if data.n_outputs > 1 else ""
+        outputs = f", {data.n_outputs} outputs" if data.n_outputs > 1 else ""
         return (
             *(() if self.method.problem is None else (("minimises", self.method.problem.loss),)),
-            ("on", sizes),
+            ("on", f"{data.n_rows} rows, {data.n_features} columns{outputs}"),
             ("budget", self.budget),
             ("relation", self.adjacency.value),
             ("by", self.method.algorithm),
@@ -409,9 +401,8 @@ class Plan:
         released = []
         for one in self.method.releases:
             times = "" if one.count == 1 else f", {one.count} times"
-            released.append(
-                f"{one.quantity}{times}: {one.mechanism.in_words} on {one.coordinates} values"
-            )
+            how = f"{one.mechanism.in_words} on {one.coordinates} values"
+            released.append(f"{one.quantity}{times}: {how}")
         followed = ("Theorem that the settings follow", self.theorems)
         return ("Releases", tuple(released)), *([followed] if self.theorems else [])
 
@@ -525,10 +516,16 @@ class Solver(abc.ABC):
         full_weights : bool, default=False
             Whether every row has its full weight.
         """
-        raise ValueError(
-            "solver must be 'auto', 'newton_raphson' or 'sufficient_statistics' for inference, got "
-            f"{type(self).__name__}"
-        )
+        own = vars(self)
+        if "inference" not in own:
+            raise ValueError(
+                "solver must be 'auto', 'newton_raphson' or 'sufficient_statistics' for inference, "
+                f"got {type(self).__name__}"
+            )
+        given = {"inference": covariance, "prior_scales": prior_scales or own["prior_scales"]}
+        if full_weights and "full_weights" in own:
+            given["full_weights"] = True
+        return cast(Solver, dataclasses.replace(cast(Any, self), **given))
 
     @final
     def plan(
@@ -559,7 +556,7 @@ class Iterate:
     z: Floats | None = None
 
 
-def present(value: _T | None) -> _T:
+def present(value: S | None) -> S:
     """Return a part of a state that earlier steps have set."""
     assert value is not None
     return value
