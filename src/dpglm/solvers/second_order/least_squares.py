@@ -265,16 +265,6 @@ def _tempered(matrix: Floats, noise: float) -> Floats:
     return np.asarray((directions * raised) @ directions.T)
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Estimate:
-    """Regularised slopes: the solution of ``(S + ridge) v = g``, the ridge a matrix."""
-
-    v: Floats
-    matrix: Floats  # S + ridge.
-    g: Floats  # Zero if all may be noise.
-
-
 def shrunk_slopes(
     matrix: Floats,
     g: Floats,
@@ -283,8 +273,10 @@ def shrunk_slopes(
     weight: float,
     chance: float = BY_CHANCE,
     sampling: float = 1.0,
-) -> Estimate:
+) -> tuple[Floats, Floats, Floats]:
     """Solve ``S v = g``, with noise in every entry of the right side, by empirical Bayes.
+
+    Returns v, the matrix ``S + ridge`` and the g that ``(S + ridge) v = g`` holds for.
 
     With v ~ N(0, omega^2 I) and eigenvalues l of S, v = l g / (l^2 + noise^2 / omega^2). omega^2 is
     estimated by moments from |g|^2 less a value that noise alone exceeds by ``chance``, so v is
@@ -299,10 +291,10 @@ def shrunk_slopes(
     signal = float(np.vdot(g, g)) - threshold * float(special.chdtri(g.size, chance))
     omega = min(signal / (outputs * float(values @ values)), variance / size)
     if not omega > 0.0:
-        return Estimate(np.zeros(g.shape), matrix, np.zeros(g.shape))
+        return np.zeros(g.shape), matrix, np.zeros(g.shape)
     raised = values + noise**2 / omega / values
     v = (directions / raised) @ (directions.T @ g)
-    return Estimate(v, (directions * raised) @ directions.T, g)
+    return v, (directions * raised) @ directions.T, g
 
 
 @final
@@ -328,17 +320,6 @@ class FirstFit:
     fit: Fit
 
 
-def noise_in_equations(vector_noise: float, matrix_noise: float, q: Floats) -> Floats:
-    """Return the covariance of the noise in normal equations with their matrix multiplied by q.
-
-    The noise E in a matrix has deviation s on its diagonal and ``s / sqrt(2)`` off it, so E q has
-    covariance ``s^2 (|q|^2 I + q q^T) / 2``.
-    """
-    half = 0.5 * matrix_noise**2
-    even = vector_noise**2 + half * float(q @ q)
-    return np.asarray(even * np.eye(len(q)) + half * np.outer(q, q))
-
-
 # A bound that few scores exceed, from noisy counts of scores. Post-processing.
 
 RATIO = 2.0 ** (1.0 / 3.0)
@@ -346,12 +327,6 @@ RATIO = 2.0 ** (1.0 / 3.0)
 # Deviations of noise that a shell's count must exceed, and more for each shell further out; chosen
 # by ``python -m experiments.least_squares``.
 _STANDS_OUT, _FURTHER_OUT = 1.5, 0.2
-
-
-def score_shells(at: Coordinates, fit: Fit, heaviest: float) -> Shells:
-    """Return shells of scores over the weight bound, from their root mean square on."""
-    first = math.sqrt((at.mean_square + at.level**2) * fit.variance)
-    return Shells(first / max(heaviest, 1.0), RATIO)
 
 
 def first_empty(shells: Shells, counts: Floats, noise: float) -> float:
@@ -386,16 +361,15 @@ class PooledScores:
     places: Floats  # The same of the points of the scores.
     precision: float  # Sum of inverse variances.
     level: NoisyValue | None  # Mean target, less the view's center.
-    slopes: Estimate
+    matrix: Floats  # Of the equations that the shrunk slopes solve, and their right side.
+    g: Floats
     fit: Fit
 
     @classmethod
     def none(cls, first: FirstFit) -> PooledScores:
         """Begin with the fit of the normal equations."""
-        d = len(first.slopes.mean)
-        zero = np.zeros(d)
-        unknown = Estimate(first.fit.v[:d], first.slopes.matrix, zero)
-        return cls(zero, zero, 0.0, None, unknown, first.fit)
+        zero = np.zeros(len(first.slopes.mean))
+        return cls(zero, zero, 0.0, None, first.slopes.matrix, zero, first.fit)
 
     def and_one(
         self,
@@ -429,7 +403,7 @@ class PooledScores:
         places = self.places + share * v
         if not np.isfinite(steps).all():
             return self
-        shrunk = shrunk_slopes(
+        v, matrix, g = shrunk_slopes(
             slopes.matrix,
             slopes.matrix @ (steps / precision),
             precision**-0.5,
@@ -441,20 +415,24 @@ class PooledScores:
         left = max(sums.squares / targets.weight, NEGLIGIBLE * self.fit.variance)
         left = min(max(left, sums.squares_noise / targets.weight), self.fit.variance)
         fit = Fit(
-            slopes.beside_level(shrunk.v, mean.value, view.level),
+            slopes.beside_level(v, mean.value, view.level),
             mean,
             left,
             min(extent * math.sqrt(left) + 2.0 * mean.noise, first.fit.reach),
         )
-        return PooledScores(steps, places, precision, level, shrunk, fit)
+        return PooledScores(steps, places, precision, level, matrix, g, fit)
 
     def noise(self, first: FirstFit) -> Floats:
         """Return the covariance of the noise in the equations ``S v = g`` of the slopes.
 
-        Noise E in S is multiplied by the distance of the slopes from the points of the scores.
+        Noise E in S is multiplied by the distance q of the slopes from the points of the scores. It
+        has deviation s on its diagonal and ``s / sqrt(2)`` off it, so E q has covariance ``s^2
+        (|q|^2 I + q q^T) / 2``.
         """
-        q = self.slopes.v - self.places / self.precision
-        return noise_in_equations(self.precision**-0.5, first.sums.matrix_noise, q)
+        q = self.fit.v[: len(self.places)] - self.places / self.precision
+        half = 0.5 * first.sums.matrix_noise**2
+        even = (self.precision**-0.5) ** 2 + half * float(q @ q)
+        return np.asarray(even * np.eye(len(q)) + half * np.outer(q, q))
 
 
 # Least squares under a weakly informative prior, and its covariance. Post-processing.

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +60,9 @@ def minimize_quadratic(
     acted_on = basis.vectors[:penalized]
     target = vector - strength * acted_on.T @ center[:penalized]
     if isinstance(matrix, float):
-        v = _solved_along(basis.spectrum(penalized), matrix, strength, target)
+        values, directions = basis.spectrum(penalized)
+        along: Floats = (directions.T @ target).T / (matrix + strength * values)
+        v = np.asarray(directions @ along.T)
     else:
         v = solved(matrix + strength * basis.products(penalized), target)
     w = center + basis.vectors @ v
@@ -92,15 +94,6 @@ def is_quadratic(problem: Problem) -> bool:
     penalty = problem.regularizer
     unconstrained = problem.constraint == Unconstrained()
     return penalty.smoothness == penalty.strong_convexity and unconstrained
-
-
-def _solved_along(
-    spectrum: tuple[Floats, Floats], multiple: float, strength: float, vector: Floats
-) -> Floats:
-    """Solve ``(multiple I + strength P) v = vector``, given eigenvalues and eigenvectors of P."""
-    values, directions = spectrum
-    along: Floats = (directions.T @ vector).T / (multiple + strength * values)
-    return np.asarray(directions @ along.T)
 
 
 _FARTHEST_SCORE, _LEAST_BEND = 30.0, 1e-12
@@ -206,6 +199,7 @@ def _raised(matrix: Floats, least: float) -> Floats:
 
 # Numbers of nodes of quadratures, and the bound on scores in them.
 _NODES, _FEW, _MANY, _FARTHEST = 40, 20, 80, 30.0
+_Sides: TypeAlias = tuple[tuple[NDArray[Any], NDArray[Any]], ...]
 # Chosen by ``python -m experiments.newton_raphson``.
 USUAL_ERROR = 0.2
 """Guess of the root-mean-square residual of real targets, relative to the largest."""
@@ -249,11 +243,11 @@ class NormalScores:
         Residuals of real targets are taken as normal.
         """
         errors = USUAL_ERROR * slope_unit(loss, data), _FEW
-        nodes = self._at_nodes(loss, data, *errors)
-        bend = float(_curvature(loss, nodes, np.array([reach]))[0, 0])
+        powers, z, sides = self._at_nodes(loss, data, *errors)
+        bend = float(_curvature(loss, powers, z, sides, np.array([reach]))[0, 0])
         squares = (
-            nodes.shares @ (probability * np.minimum(np.abs(loss.slope(nodes.z, y)), reach) ** 2)
-            for y, probability in nodes.sides
+            powers[0] @ (probability * np.minimum(np.abs(loss.slope(z, y)), reach) ** 2)
+            for y, probability in sides
         )
         return bend, float(sum(squares))
 
@@ -264,23 +258,29 @@ class NormalScores:
         Residuals of real targets are taken to be as large as predictions differ.
         """
         error = min(self.spread, USUAL_ERROR * slope_unit(loss, data))
-        return _curvature(loss, self._at_nodes(loss, data, error, _MANY), reaches)
+        return _curvature(loss, *self._at_nodes(loss, data, error, _MANY), reaches)
 
-    def _at_nodes(self, loss: Loss, data: DataSpec, error: float, count: int) -> _Nodes:
-        """Return the quadrature; ``error`` is the deviation of residuals of real targets."""
+    def _at_nodes(
+        self, loss: Loss, data: DataSpec, error: float, count: int
+    ) -> tuple[Floats, Floats, _Sides]:
+        """Return shares of nodes times 1, t and t^2, their scores, and targets with probabilities.
+
+        ``error`` is the deviation of residuals of real targets.
+        """
         t, shares = normal_nodes()
+        powers = shares * np.stack([np.ones_like(t), t, t**2])
         z = np.clip(self.mean + self.spread * t, -_FARTHEST, _FARTHEST)
         if loss.target is Target.BINARY and loss.link is not None:
             up = np.asarray(np.clip(loss.link.inverse(z), 0.0, 1.0))
             one: Floats = np.ones_like(z)
-            return _Nodes(t, shares, z, ((one, up), (-one, np.asarray(1.0 - up))))
+            return powers, z, ((one, up), (-one, np.asarray(1.0 - up)))
         means = z if loss.link is None else loss.link.inverse(z)
         means = np.clip(means, *data.target_range(loss.target.bounds))
         errors = [(0.0, 1.0)]
         if isinstance(loss, Squared):
             errors = [(error * one, share) for one, share in zip(*normal_nodes(count), strict=True)]
         sides = ((np.asarray(means + one), np.full_like(z, share)) for one, share in errors)
-        return _Nodes(t, shares, z, tuple(sides))
+        return powers, z, tuple(sides)
 
 
 def expected_constant(loss: Loss, data: DataSpec) -> tuple[float, float]:
@@ -294,23 +294,11 @@ def expected_constant(loss: Loss, data: DataSpec) -> tuple[float, float]:
     return constant_model(loss, mean, low, high)
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class _Nodes:
-    """A quadrature: standardised scores, their shares, scores, and targets with probabilities."""
-
-    t: Floats
-    shares: Floats
-    z: Floats
-    sides: tuple[tuple[NDArray[Any], NDArray[Any]], ...]
-
-
-def _curvature(loss: Loss, nodes: _Nodes, reaches: Floats) -> Floats:
-    powers = nodes.shares * np.stack([np.ones_like(nodes.t), nodes.t, nodes.t**2])
+def _curvature(loss: Loss, powers: Floats, z: Floats, sides: _Sides, reaches: Floats) -> Floats:
     total = np.zeros((3, len(reaches)))
-    for y, probability in nodes.sides:
-        kept = np.abs(loss.slope(nodes.z, y)) <= reaches[:, np.newaxis]
-        total += powers @ (probability * loss.curvature(nodes.z, y) * kept).T
+    for y, probability in sides:
+        kept = np.abs(loss.slope(z, y)) <= reaches[:, np.newaxis]
+        total += powers @ (probability * loss.curvature(z, y) * kept).T
     return total
 
 
@@ -417,17 +405,19 @@ def needs_scale(loss: Loss, data: DataSpec) -> bool:
     return isinstance(loss, Squared) and is_finite and data.intercept > 0.0
 
 
-def means_of_sizes(
+def means_of_targets(
     oracle: Oracle, releases: Mapping[str, SumRelease], loss: Loss
 ) -> tuple[float, float, float, float]:
-    """Release means of targets, for any declared bounds.
+    """Release means of targets, after their counts by size if these are released.
 
     Returns the mean, that without offsets, the sum of weights, and the clipping threshold of
-    targets: the upper end of the largest size with a significant count, as the noise of larger
-    thresholds would exceed the effect of the few targets beyond.
+    targets: with counts the upper end of the largest size with a significant count, as the noise
+    of larger thresholds would exceed the effect of the few targets beyond.
     """
-    data, sizes = oracle.rows.spec, releases["sizes"]
-    low, high = data.target_range(loss.target.bounds)
+    low, high = oracle.rows.spec.target_range(loss.target.bounds)
+    sizes = releases.get("sizes")
+    if sizes is None:
+        return *noisy_target_means(oracle, releases["targets"], low, high), high
     high = max(high, -low)
     usual = min(loss.dispersion or _USUAL_PROBABILITY * high, high)
     tops = []
@@ -439,15 +429,35 @@ def means_of_sizes(
     return mean, without_offset, weight, tops[0]
 
 
+def measured_constant(
+    oracle: Oracle, releases: Mapping[str, SumRelease], loss: Loss, most: float
+) -> tuple[float, float, float, float | None]:
+    """Release the constant model: its score, curvature, weight and mean squared slope, if planned.
+
+    Slopes are clipped at ``most`` times their standard deviation without excess; if the dispersion
+    is unknown, at most at the slope of the largest target.
+    """
+    low, high = oracle.rows.spec.target_range(loss.target.bounds)
+    mean, without_offset, weight, top = means_of_targets(oracle, releases, loss)
+    # Slopes and curvature are at means that include the offsets.
+    _, bend = constant_model(loss, mean, low, high)
+    score, _ = constant_model(loss, without_offset, low, high)
+    if "slopes" not in releases:
+        return score, bend, weight, None
+    far = most * math.sqrt(bend * (loss.dispersion or 1.0))
+    if loss.dispersion is None:
+        ends = np.array([-top if loss.target is Target.REAL else 0.0, top])
+        slopes = np.abs(loss.without_offset.slope(np.full(2, score), ends))
+        far = min(far, float(slopes.max()))
+    square = noisy_squared_slope(oracle, releases["slopes"], score, far, weight)
+    return score, bend, weight, square
+
+
 def at_private_mean(oracle: Oracle, releases: Mapping[str, SumRelease], problem: Problem) -> Start:
     """Release the mean of the targets and the spread of slopes; start at that constant model."""
     loss, data = problem.loss, oracle.rows.spec
-    low, high = data.target_range(loss.target.bounds)
-    mean, without_offset, weight, top = means_of_sizes(oracle, releases, loss)
-    _, bend = constant_model(loss, mean, low, high)
-    score, _ = constant_model(loss, without_offset, low, high)
-    far = farthest_slope(loss, FAR, score, bend, top)
-    square = noisy_squared_slope(oracle, releases["slopes"], score, far, weight)
+    score, bend, _, found = measured_constant(oracle, releases, loss, FAR)
+    square = present(found)
     w = np.zeros(data.coefficient_shape)
     w[-1] = score / data.intercept
     w = feasible(problem, n_penalized(problem, data), w, 0.0)
@@ -456,20 +466,6 @@ def at_private_mean(oracle: Oracle, releases: Mapping[str, SumRelease], problem:
         unit = min(math.sqrt(square) / USUAL_ERROR, slope_unit(loss, data))
         return Start(w, unit, curvature(loss, data))
     return _at_mean(w, square, bend, loss)
-
-
-def farthest_slope(loss: Loss, most: float, score: float, bend: float, top: float) -> float:
-    """Return the clipping threshold of slopes of a constant model, for their spread.
-
-    ``most`` times their standard deviation without excess; if the dispersion is unknown, at most
-    the slope of the largest target.
-    """
-    usual = most * math.sqrt(bend * (loss.dispersion or 1.0))
-    if loss.dispersion is not None:
-        return usual
-    ends = np.array([-top if loss.target is Target.REAL else 0.0, top])
-    slopes = np.abs(loss.without_offset.slope(np.full(2, score), ends))
-    return min(usual, float(slopes.max()))
 
 
 def expected_mean(w: Floats, loss: Loss, data: DataSpec, noise_of_square: float) -> Start:

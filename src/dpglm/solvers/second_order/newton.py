@@ -79,11 +79,8 @@ _SIGNALS = (0.5, 1.0, 2.0)
 class Newton(Solver):
     """Newton steps with a noisy bound on the Hessian, and noisy gradients clipped in its metric.
 
-    Second moments of rows scaled to one length are released once. Times the loss's smoothness they
-    bound the Hessian everywhere, up to the lengths of the rows. In a basis in which that bound is a
-    multiple of the identity, each step is a noisy clipped gradient step, so steps, clipping and
-    noise follow the shape of the data. For convex losses. Counts and amounts with a log link start
-    at a private mean, where slopes and curvature are measured.
+    Steps, clipping and noise follow the shape of the data. For convex losses. Counts and amounts
+    with a log link start at a private mean, where slopes and curvature are measured.
 
     Parameters
     ----------
@@ -101,8 +98,8 @@ class Newton(Solver):
 
     Notes
     -----
-    The result is shrunk towards the start if it is no longer than noise alone would make it. Signs
-    and ranks of predictions stay.
+    The result is shrunk towards the start if it is no longer than noise alone would make it.
+    ``docs/solvers/newton.md`` has the algorithm.
 
     Privacy: one Gaussian release of second moments and T of gradients; with a private mean as the
     start also one each of counts of targets by size, of their mean and of squared slopes; accounted
@@ -258,15 +255,13 @@ class NewtonMethod(FitMethod["NewtonState"]):
         """The releases by name: second moments, targets, and gradients in the basis."""
         data, adjacency = self.data, self.adjacency
 
-        def gradients(noise: GaussianNoise) -> SumRelease:
-            return preconditioned_release(
-                data, adjacency, self._type_in_basis, self.clip, noise, self.n_steps
-            )
-
+        kind, clip, count = self._type_in_basis, self.clip, self.n_steps
         makers: dict[str, Callable[[GaussianNoise], SumRelease]] = {
             "moments": functools.partial(second_moment_sum(data).release, data, adjacency),
             **likelihood.target_releases(self.problem, data, adjacency),
-            "gradients": gradients,
+            "gradients": lambda noise: preconditioned_release(
+                data, adjacency, kind, clip, noise, count
+            ),
         }
         return likelihood.declare(makers, dict(self.noises), frozenset({"moments", "gradients"}))
 
@@ -298,13 +293,11 @@ class NewtonMethod(FitMethod["NewtonState"]):
         loss, data, size, state = self.problem.loss, self.data, self.data.n_outputs, self._expected
         reach, unit = self._reach(state), self._unit(state) / state.curvature
         if size == 1:
-            bends = np.array(
-                [likelihood.NormalScores.expected(loss, data).clipped(loss, data, reach)[0]]
-            )
+            expected = likelihood.NormalScores.expected(loss, data)
+            bends = np.array([expected.clipped(loss, data, reach)[0]])
         else:
-            bends = np.linalg.eigvalsh(
-                newton_noise.curvature_of_outputs(loss, np.zeros(size), np.eye(size), reach)
-            )
+            mean, one = np.zeros(size), np.eye(size)
+            bends = np.linalg.eigvalsh(newton_noise.curvature_of_outputs(loss, mean, one, reach))
         scale = usual_basis_scale(data, self.declared["moments"].noise_std)
         drawn = self.problem.regularizer.strong_convexity * scale**2 / state.curvature
         damped = np.maximum(bends, 0.0) / state.start.curvature
@@ -328,21 +321,19 @@ class NewtonMethod(FitMethod["NewtonState"]):
         """
         if not self._shrinks(state):
             return noise
-        found = [self._shrunk_about(one, noise, self._noise_left(state)) for one in _SIGNALS]
-        return math.hypot(*found) / math.sqrt(len(found))
-
-    def _shrunk_about(self, signal: float, noise: float, left: float) -> float:
-        size = self.data.n_coefficients
-        length = math.hypot(signal * math.sqrt(self.data.n_outputs), math.sqrt(size) * noise)
+        size, left, found = self.data.n_coefficients, self._noise_left(state), []
         nodes, chances = likelihood.normal_nodes()
-        lengths = np.maximum(length + noise * nodes, 0.0)
-        shares = np.array(
-            [defaults.shrinkage_factor(float(one), left, size, alike=True) for one in lengths]
-        )
-        shares *= self._harmless(left)
-        along = chances @ (shares * lengths) ** 2 - (chances @ (shares * lengths)) ** 2
-        across = (size - 1) * np.square(noise) * (chances @ shares**2)
-        return math.sqrt(max(along + across, 0.0) / size)
+        for signal in _SIGNALS:
+            length = math.hypot(signal * math.sqrt(self.data.n_outputs), math.sqrt(size) * noise)
+            lengths = np.maximum(length + noise * nodes, 0.0)
+            shares = np.array(
+                [defaults.shrinkage_factor(float(one), left, size, alike=True) for one in lengths]
+            )
+            shares *= self._harmless(left)
+            along = chances @ (shares * lengths) ** 2 - (chances @ (shares * lengths)) ** 2
+            across = (size - 1) * np.square(noise) * (chances @ shares**2)
+            found.append(math.sqrt(max(along + across, 0.0) / size))
+        return math.hypot(*found) / math.sqrt(len(found))
 
     @property
     def _are_factors(self) -> bool:
@@ -382,20 +373,15 @@ class NewtonMethod(FitMethod["NewtonState"]):
 
     def _noise_damped_by(self, damping: float, unit: float, drawn: float = 0.0) -> float:
         """Return the noise in each coordinate; ``unit`` is the effect of unit gradient noise."""
-        return (
-            self.noise_std
-            * math.sqrt(newton_noise.variance_left(self.step_sizes, damping, drawn))
-            * unit
-        )
+        variance = newton_noise.variance_left(self.step_sizes, damping, drawn)
+        return self.noise_std * math.sqrt(variance) * unit
 
     def noise_before_shrinkage(self, state: NewtonState) -> NoiseCovariance | None:
         """Return the noise in the last iterate, if loss and penalty are smooth.
 
         Noise is carried through the steps with the curvature at the last iterate.
         """
-        basis, start, data, problem = state.basis, state.start, self.data, self.problem
-        assert state.moments is not None
-        assert basis is not None
+        basis, start, data, problem = present(state.basis), state.start, self.data, self.problem
         if not (defaults.is_smooth(problem.loss, data) and likelihood.is_quadratic(problem)):
             return None
         along, v = np.zeros(data.n_columns), basis.inverse @ state.w
@@ -406,9 +392,8 @@ class NewtonMethod(FitMethod["NewtonState"]):
         steps = newton_noise.Steps(self.step_sizes, penalty, along, self.intercept_pace)
         clip, unit = self._unit(state) * self.clip, self._unit(state) / state.curvature
         try:
-            products = products_in_basis(
-                state.moments, self.declared["moments"].noise_std, data, basis
-            )
+            noise = self.declared["moments"].noise_std
+            products = products_in_basis(present(state.moments), noise, data, basis)
             left = newton_noise.noise_left(
                 basis, v, products, problem.loss, data, clip, start.curvature, steps
             )
@@ -455,14 +440,12 @@ class NewtonMethod(FitMethod["NewtonState"]):
         )
         eta = self.step_sizes[state.step]
         bound = state.curvature / eta
-        w = likelihood.minimize_quadratic(
-            bound,
+        shift, penalized, zero = (
             bound * v - g,
-            basis,
-            self.problem,
             n_penalized(self.problem, self.data),
             np.zeros_like(v),
         )
+        w = likelihood.minimize_quadratic(bound, shift, basis, self.problem, penalized, zero)
         if self.intercept_pace > 1.0:
             along = basis.inverse[:, -1]
             w[-1] -= (self.intercept_pace - 1.0) / bound * (along @ g) / (along @ along)
@@ -478,12 +461,8 @@ class NewtonMethod(FitMethod["NewtonState"]):
     def finish(self, state: NewtonState) -> Outcome:
         noise = self.noise_before_shrinkage(state)
         if not self._shrinks(state):
-            return Outcome(
-                state.w,
-                noise,
-                precision=self._precision(state, state.w),
-                response=self._response(state),
-            )
+            precision, response = self._precision(state, state.w), self._response(state)
+            return Outcome(state.w, noise, precision=precision, response=response)
         inverse, size = present(state.basis).inverse, self.data.n_columns
         way = state.w - state.start.w
         share, more = self._kept(state, way)
@@ -497,12 +476,8 @@ class NewtonMethod(FitMethod["NewtonState"]):
                 longer, _ = self._kept(state, (1.0 + _LONGER) * way)
                 kept += np.outer(way, (longer - share) / _LONGER / squares * (v @ inverse))
             noise = noise.mapped(kept)
-        return Outcome(
-            w,
-            noise,
-            precision=self._precision(state, w),
-            response=self._response(state, share),
-        )
+        precision, response = self._precision(state, w), self._response(state, share)
+        return Outcome(w, noise, precision=precision, response=response)
 
     def _response(self, state: NewtonState, share: float = 1.0) -> newton_noise.Response | None:
         """Return how far the steps follow the truth, if there is one output."""

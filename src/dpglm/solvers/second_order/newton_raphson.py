@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import final
@@ -28,12 +27,8 @@ _APPROACH = (2, 2, 2)
 class NewtonRaphson(Solver):
     """Maximum likelihood by Newton steps with released scores and Hessians.
 
-    The mean of the targets gives a start; second moments of rows scaled to one length give a basis
-    in which rows look alike in every direction. There each row's score is weighted by the row's
-    length alone. Two steps use the curvature at the start, two each use a first and a second
-    released Hessian (with less noise: one each for up to eight), and the last ones, with pooled
-    scores, use a last Hessian, which also serves the covariance. For smooth convex losses with one
-    output, but not for squared errors.
+    Its last steps pool their scores with a last Hessian, which also serves the covariance. For
+    smooth convex losses with one output, but not for squared errors.
 
     Parameters
     ----------
@@ -53,27 +48,13 @@ class NewtonRaphson(Solver):
 
     Notes
     -----
-    As rows or budget grow, every row has weight 1, no slope is clipped, noise vanishes, and the
-    estimate is that of (penalised) maximum likelihood, to second order in the distance of the last
-    steps from it.
+    As rows or budget grow, the estimate is that of (penalised) maximum likelihood. With intervals
+    it is a posterior mean under a weakly informative prior (``posterior.py``).
+    ``docs/solvers/newton_raphson.md`` has the algorithm.
 
-    With ``g_k`` the m pooled scores, at ``v_k``, and H the last Hessian, the estimate minimises
-    ``<v, H v> / 2 - <mean(H v_k - g_k), v>`` (plus the penalty); without a penalty it is ``mean(v_k
-    - H^-1 g_k)``. The noise of the ``v_k`` cancels to first order, and that of the ``g_k`` equals
-    the noise of one release with their whole budget.
-
-    With intervals the estimate is a posterior mean instead: each coefficient has a weakly
-    informative prior, and the covariance of the estimate counts sampling, the noise in the scores,
-    and that in H (``posterior.py``). So standard errors are finite in every direction, and those of
-    a direction without information are the prior's. The prior of a column's coefficient has the
-    standard deviation 2.5 over the column's own, which is estimated from the released second
-    moments, and at most ``prior_scales``; without these at most 5 for half of a column's range.
-
-    Privacy: Gaussian releases of sums of targets and weights, of counts of targets by size and of
-    squared slopes if these are unbounded, of second moments, of scores, of three to nine Hessians,
-    of second moments of scores for the robust covariance or an unknown dispersion; accounted
-    exactly. With a covariance the last score has counts of long rows and clipped residuals in the
-    slack of its contributions, which cost nothing more (``RowSum.with_slack``).
+    Privacy: Gaussian releases of sums about targets, of second moments, of scores and Hessians,
+    accounted exactly. With a covariance the last score has counts of long rows and clipped
+    residuals in the slack of its contributions, which cost nothing more (``RowSum.with_slack``).
 
     References
     ----------
@@ -101,20 +82,6 @@ class NewtonRaphson(Solver):
         if self.n_pooled is not None:
             check_integer("n_pooled", self.n_pooled, least=1)
         check_intervals(self)
-
-    def with_inference(
-        self,
-        covariance: Covariance,
-        prior_scales: tuple[float, ...] | None = None,
-        *,
-        full_weights: bool = False,
-    ) -> NewtonRaphson:
-        return dataclasses.replace(
-            self,
-            inference=covariance,
-            prior_scales=prior_scales or self.prior_scales,
-            full_weights=full_weights or self.full_weights,
-        )
 
     def decide(self, facts: Facts) -> Plan:
         problem, data, adjacency = facts.problem, facts.data, facts.adjacency

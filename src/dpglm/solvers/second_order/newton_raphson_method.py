@@ -21,12 +21,7 @@ from dpglm.oracle.scores import (
     score_with_limits,
     sum_of_scores,
 )
-from dpglm.oracle.targets import (
-    near_sum,
-    noisy_near_counts,
-    noisy_squared_slope,
-    noisy_target_means,
-)
+from dpglm.oracle.targets import near_sum, noisy_near_counts
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.solvers.base import FitMethod, Outcome, StepInfo, present
 from dpglm.solvers.second_order import likelihood, posterior
@@ -200,7 +195,11 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
             return sampling, basis.vectors @ found.covariance @ basis.vectors.T - sampling
         way = np.mean(state.visited, axis=0) - basis.inverse @ state.w
         back = basis.vectors @ inverted(self._curvature(state)[0])
-        noise = self._noise_of_change(scores, way, 1.0 / len(state.visited))
+        # The noise in the mean of the scores, and in the Hessian times the way.
+        score = scores.reach * self.declared["final"].noise_std / self.data.n_rows
+        hessian, one = self._noise_of_hessian(scores), np.eye(len(way))
+        noise = 1.0 / len(state.visited) * score**2 * one
+        noise = noise + hessian**2 * (way @ way * one + np.outer(way, way)) / 2.0
         return back @ self._sampling(state) @ back.T, back @ noise @ back.T
 
     def _sampling(self, state: NewtonRaphsonState) -> Floats:
@@ -211,14 +210,6 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         variance = state.matrix if state.variance is None else state.variance
         assert variance is not None
         return self._scale(state) * variance / self.data.n_rows
-
-    def _noise_of_change(self, scores: ClippedScores, way: Floats, n_scores: float) -> Floats:
-        """Return the covariance of the noise in this many scores and in the Hessian times a way."""
-        one = np.eye(len(way))
-        score = scores.reach * self.declared["final"].noise_std / self.data.n_rows
-        hessian = self._noise_of_hessian(scores)
-        found: Floats = n_scores * score**2 * one
-        return found + hessian**2 * (way @ way * one + np.outer(way, way)) / 2.0
 
     def _posterior(self, state: NewtonRaphsonState) -> posterior.Posterior:
         """Return the belief about the parameter in the basis, from the pooled scores.
@@ -248,8 +239,12 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         mean = pooled[first:].mean(axis=0)
         return present(state.prior).updated(present(state.hessian), penalty, error, mean, center)
 
-    def _believed_step(self, state: NewtonRaphsonState, g: Floats, noise: float) -> Floats:
-        """Return the change of the parameter in the basis that one score suggests."""
+    def _believed_way(
+        self, state: NewtonRaphsonState, v: Floats, g: Floats, noise: float, *, is_final: bool
+    ) -> Floats:
+        """Return the change of the parameter in the basis that one or the pooled scores suggest."""
+        if is_final:
+            return self._posterior(state).mean - v
         _, penalty = self._curvature(state)
         error = self._scale(state) * present(state.matrix) / self._n_asked + noise * np.eye(len(g))
         slope = g + penalty @ present(state.basis).inverse @ state.w
@@ -296,9 +291,7 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
             length = float(np.linalg.norm(basis.inverse @ (w - state.w)))
         else:
             state = self._with_secant(state, v, g, noise_std**2)
-            way = self._believed_step(state, g, noise_std**2)
-            if is_final:
-                way = self._posterior(state).mean - v
+            way = self._believed_way(state, v, g, noise_std**2, is_final=is_final)
             w = state.w + basis.vectors @ way
             length = math.sqrt(max(float(way @ present(state.moments).mean @ way), 0.0))
         step_size = 1.0 / max(1.0, length / self.longest_step)
@@ -339,22 +332,14 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         self, state: NewtonRaphsonState, v: Floats, g: Floats, noise: float, *, is_final: bool
     ) -> Floats:
         """Return the parameter after a step without intervals."""
-        matrix, basis = state.matrix, state.basis
-        assert matrix is not None
-        assert basis is not None
+        matrix, basis = present(state.matrix), present(state.basis)
         if is_final:
             pooled = matrix @ np.mean(state.visited, axis=0) - np.mean(state.found, axis=0)
         else:
             far = np.square(0.5 * state.moved) * (matrix @ matrix)
             pooled = matrix @ v - solved(far + noise * np.eye(len(v)), far @ g)
-        return likelihood.minimize_quadratic(
-            matrix,
-            pooled,
-            basis,
-            self.problem,
-            n_penalized(self.problem, self.data),
-            np.zeros_like(v),
-        )
+        penalized, zero = n_penalized(self.problem, self.data), np.zeros_like(v)
+        return likelihood.minimize_quadratic(matrix, pooled, basis, self.problem, penalized, zero)
 
     def _with_secant(
         self, state: NewtonRaphsonState, v: Floats, g: Floats, noise: float
@@ -386,18 +371,14 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
             if not is_last:
                 matrix = likelihood.at_least(matrix, 0.5 * present(state.matrix))
             return dataclasses.replace(state, matrix=matrix)
-        if not (is_last and self.inference == "model"):
-            hessian = posterior.noisy_hessian(scores.mean_curvatures(few, asked, v)[0], noise)
-            return dataclasses.replace(state, hessian=hessian, matrix=hessian.mean, last=None)
-        seen, variance = scores.mean_curvatures(few, asked, v, with_variance=True)
+        if is_last and self.inference == "model":
+            seen, variance = scores.mean_curvatures(few, asked, v, with_variance=True)
+            variance = posterior.noisy_hessian(variance, 2.0 * noise).mean
+            state = dataclasses.replace(state, variance=variance)
+        else:
+            seen = scores.mean_curvatures(few, asked, v)[0]
         hessian = posterior.noisy_hessian(seen, noise)
-        return dataclasses.replace(
-            state,
-            hessian=hessian,
-            matrix=hessian.mean,
-            last=None,
-            variance=posterior.noisy_hessian(variance, 2.0 * noise).mean,
-        )
+        return dataclasses.replace(state, hessian=hessian, matrix=hessian.mean, last=None)
 
     @property
     def _n_asked(self) -> int:
@@ -419,22 +400,10 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         """Release the mean of the targets and second moments; start at the constant model."""
         loss, data = self.problem.loss, self.data
         low, high = data.target_range(loss.target.bounds)
-        if "sizes" not in self.declared:
-            top = high
-            mean, without_offset, weight = noisy_target_means(
-                oracle, self.declared["targets"], low, high
-            )
-        else:
-            mean, without_offset, weight, top = likelihood.means_of_sizes(
-                oracle, self.declared, loss
-            )
-        # Slopes and curvature are at means that include the offsets.
-        _, bend = likelihood.constant_model(loss, mean, low, high)
-        score, _ = likelihood.constant_model(loss, without_offset, low, high)
+        found = likelihood.measured_constant(oracle, self.declared, loss, _FAR_SLOPE)
+        score, bend, weight, square = found
         slope = loss.slope_bound_on(math.inf, low, high)
-        if "slopes" in self.declared:
-            most = likelihood.farthest_slope(loss, _FAR_SLOPE, score, bend, top)
-            square = noisy_squared_slope(oracle, self.declared["slopes"], score, most, weight)
+        if square is not None:
             # A known dispersion is one count, which exceeds small means by far.
             wanted = self.limits.slope * math.sqrt(square) + (loss.dispersion or 0.0)
             slope = min(slope, wanted)
@@ -464,20 +433,11 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
             within, squares_within = (reach / data.reach() for reach in reaches)
             scores = dataclasses.replace(scores, within=within, squares_within=squares_within)
         bend *= weight / data.n_rows
-        return dataclasses.replace(
-            state,
-            w=w,
-            weight=weight,
-            scores=scores,
-            basis=basis,
-            moments=own,
-            prior=prior,
-            columns=columns,
-            hessian=None
-            if own is None
-            else posterior.NoisyMatrix(bend * own.mean, bend**2 * own.variances),
-            matrix=bend * (np.eye(data.n_columns) if own is None else own.mean),
-        )
+        state = dataclasses.replace(state, w=w, weight=weight, scores=scores, basis=basis)
+        if own is None:
+            return dataclasses.replace(state, matrix=bend * np.eye(data.n_columns))
+        state = dataclasses.replace(state, moments=own, prior=prior, columns=columns)
+        return dataclasses.replace(state, hessian=own.scaled(bend), matrix=bend * own.mean)
 
     def _moments(self, oracle: Oracle) -> tuple[Floats, float, Columns | None]:
         """Release second moments, with intervals in columns with the right bounds.

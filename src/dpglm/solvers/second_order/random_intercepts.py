@@ -25,7 +25,6 @@ from dpglm.oracle.moments import (
     level_score_sum,
     noisy_fixed_moments,
 )
-from dpglm.oracle.targets import noisy_target_means
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
 from dpglm.problem.loss import Target
@@ -92,7 +91,6 @@ class _Curvature:
     of_levels: Floats  # Variances of these.
     of_crossed: Floats
     of_fixed: Floats
-    total: float
 
 
 @final
@@ -151,9 +149,8 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
             "Hessian": hessians,
             "final": partial(scores, count=_POOLED),
         }
-        return likelihood.declare(
-            makers, dict(self.noises), frozenset(_SHARES) - {"sizes", "moments"}
-        )
+        required = frozenset(_SHARES) - {"sizes", "moments"}
+        return likelihood.declare(makers, dict(self.noises), required)
 
     @property
     def releases(self) -> tuple[AnyRelease, ...]:
@@ -162,13 +159,11 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
     @property
     def coefficient_noise(self) -> float:
         # Expected for scores with a standard deviation of 1.
-        bend, _ = likelihood.NormalScores.expected(self.problem.loss, self.data).clipped(
-            self.problem.loss, self.data, math.inf
-        )
-        n_fixed = len(self._fixed) + 1
-        blocks = n_fixed + len(self.pooled)
+        loss, data = self.problem.loss, self.data
+        bend, _ = likelihood.NormalScores.expected(loss, data).clipped(loss, data, math.inf)
+        blocks = len(self._fixed) + 1 + len(self.pooled)
         noise = self.declared["final"].noise_std / math.sqrt(_POOLED)
-        return noise * math.sqrt(blocks) / (self.data.n_rows * max(bend, 1e-6))
+        return noise * math.sqrt(blocks) / (data.n_rows * max(bend, 1e-6))
 
     def init(self, seed: int) -> RandomInterceptsState:
         return RandomInterceptsState(0, np.zeros(self.data.coefficient_shape))
@@ -207,19 +202,13 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
     def _started(self, oracle: Oracle) -> RandomInterceptsState:
         """Release the mean of the targets and second moments; start at the constant model."""
         loss, data = self.problem.loss, self.data
-        low, high = data.target_range(loss.target.bounds)
-        if "sizes" in self.declared:
-            mean, _, weight, _ = likelihood.means_of_sizes(oracle, self.declared, loss)
-        else:
-            mean, _, weight = noisy_target_means(oracle, self.declared["targets"], low, high)
-        score, bend = likelihood.constant_model(loss, mean, low, high)
+        score, bend, weight, _ = likelihood.measured_constant(oracle, self.declared, loss, FAR)
         basis, prior = self._basis(oracle)
         unit = LevelScores(self._fixed, self._levels, basis, np.ones(0), data.intercept, reach=FAR)
         slope, curvature = unit.bounds(loss, np.array([score]))
         dispersion = loss.dispersion or 1.0
-        shares, ratio = self._split(
-            bend * weight / dispersion, float(slope[0]) / dispersion, basis.shape[1]
-        )
+        information, large = bend * weight / dispersion, float(slope[0]) / dispersion
+        shares, ratio = self._split(information, large, basis.shape[1])
         root = math.sqrt(shares[0] / basis.shape[1])
         basis, prior = root * basis, prior / root**2
         scales = np.repeat(np.sqrt(shares[1:]), self._sizes)
@@ -235,9 +224,8 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         scores = dataclasses.replace(scores, clip=clip, square=square)
         v = np.zeros(basis.shape[1] + len(self._levels))
         v[basis.shape[1] - 1] = score / scores.constant
-        return RandomInterceptsState(
-            0, self._coefficients(scores, v), v=v, scores=scores, prior=prior
-        )
+        w = self._coefficients(scores, v)
+        return RandomInterceptsState(0, w, v=v, scores=scores, prior=prior)
 
     def _split(self, information: float, slope: float, n_fixed: int) -> tuple[Floats, float]:
         """Return the shares of a row's squared length, and the largest noise over sampling.
@@ -286,9 +274,8 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         basis = np.zeros((count + 1, count + 1))
         basis[:count, :count], basis[-1, :-1] = white, -means @ white * ones
         basis[-1, -1] = ones
-        variances = 1.0 / (
-            1.0 / np.minimum(PRIOR**2 / np.diag(products).clip(1e-8), scales**2) + strength
-        )
+        declared_variances = np.minimum(PRIOR**2 / np.diag(products).clip(1e-8), scales**2)
+        variances = 1.0 / (1.0 / declared_variances + strength)
         back = (directions * np.sqrt(values)) @ directions.T
         prior = linalg.block_diag((back * variances) @ back.T, [[PRIOR_INTERCEPT**2]])
         return basis, prior
@@ -354,19 +341,10 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         f = 1.0 / np.maximum(np.maximum(m / scores.clip, h / scores.square), 1.0)
         dispersion = self.problem.loss.dispersion or 1.0
         usual = dispersion * total * count / (levels / f).sum()
-        return _Curvature(
-            Structured(diagonal, sides, core),
-            Structured(
-                dispersion * np.concatenate([np.zeros(size), f * scales**2 * levels]),
-                sides,
-                usual * core,
-            ),
-            levels,
-            of_levels,
-            of_crossed,
-            fixed.variances,
-            total,
-        )
+        own = dispersion * np.concatenate([np.zeros(size), f * scales**2 * levels])
+        hessian = Structured(diagonal, sides, core)
+        sampling = Structured(own, sides, usual * core)
+        return _Curvature(hessian, sampling, levels, of_levels, of_crossed, fixed.variances)
 
     @property
     def _sizes(self) -> list[int]:
@@ -420,11 +398,8 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         mean = means.mean(axis=0)
         spread = Structured(0.0 * mean, (means - mean).T, np.eye(_NODES) / _NODES)
         covariance = Structured.mean([one for _, one in every])
-        total = Structured(
-            covariance.diagonal,
-            np.hstack([covariance.sides, spread.sides]),
-            linalg.block_diag(covariance.core, spread.core),
-        )
+        total = Structured.mean([covariance, spread])
+        total = Structured(covariance.diagonal, total.sides, 2.0 * total.core)
         return dataclasses.replace(state, v=mean, covariance=total)
 
     def _error(
@@ -488,20 +463,14 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         error = self._error(scores, curvature, covariance, 0.0 * sampling, noise**2 / _POOLED)
         share = np.sqrt((sampling / error.entries).clip(0.0, 1.0))[place]
         part = share[:, np.newaxis] * full * share
-        return Outcome(
-            state.w,
-            uncertainty=Uncertainty(
-                state.w,
-                part,
-                full - part,
-                kind=self.inference,
-                prior=back(back(prior).T),
-                components=tuple(
-                    VarianceComponent(start, stop, law.mode, *law.interval())
-                    for (start, stop), law in zip(self.pooled, state.laws, strict=True)
-                ),
-            ),
+        components = tuple(
+            VarianceComponent(start, stop, law.mode, *law.interval())
+            for (start, stop), law in zip(self.pooled, state.laws, strict=True)
         )
+        uncertainty = Uncertainty(state.w, part, full - part, kind=self.inference)
+        prior = back(back(prior).T)
+        uncertainty = dataclasses.replace(uncertainty, prior=prior, components=components)
+        return Outcome(state.w, uncertainty=uncertainty)
 
 
 def _profile(
@@ -528,9 +497,8 @@ class RandomIntercepts(Solver):
     """Random intercepts with scales by marginal likelihood, and fixed effects.
 
     Columns of a pooled factor are the indicators of its levels. Their effects have a normal prior
-    with mean zero and an unknown scale. All other effects are fixed. Scores and the structured
-    parts of the Hessian are released at a few points, and the posterior of the effects follows from
-    them with the noise counted. For losses of two classes or proportions, and for Poisson counts.
+    with mean zero and an unknown scale. All other effects are fixed. For losses of two classes or
+    proportions, and for Poisson counts.
 
     Parameters
     ----------
@@ -544,15 +512,10 @@ class RandomIntercepts(Solver):
 
     Notes
     -----
-    Released entries of the Hessian are those of fixed columns, those of a level and a fixed column,
-    and the diagonal: a few numbers for each level. Entries of two levels of one factor are zero.
     Different factors are taken to be independent of each other: a factor within another one, such
-    as classes within schools, needs a model with only one of them.
-
-    The scale of each factor has a half-normal prior with standard deviation 1, on the scale of the
-    linear score. Estimates and covariance are averaged over its posterior law, so they count that
-    the scale is uncertain. A level without information keeps its prior, with mean zero, and so does
-    a level that no row has.
+    as classes within schools, needs a model with only one of them. A level without information
+    keeps its prior, with mean zero, and so does a level that no row has.
+    ``docs/solvers/random_intercepts.md`` has the algorithm.
 
     Privacy: Gaussian releases of sums of targets and weights, of second moments of fixed columns,
     of eight scores and of three structured Hessians; accounted exactly.
@@ -579,30 +542,21 @@ class RandomIntercepts(Solver):
     inference: Covariance | None = None
     prior_scales: tuple[float, ...] | None = None
 
-    def with_inference(
-        self,
-        covariance: Covariance,
-        prior_scales: tuple[float, ...] | None = None,
-        *,
-        full_weights: bool = False,
-    ) -> RandomIntercepts:
-        if covariance != "model":
+    def __post_init__(self) -> None:
+        if self.inference == "robust":
             raise ValueError(
-                f"inference must be True or False for pooled factors, got {covariance!r}: random "
-                "intercepts are those of a model"
+                f"inference must be True or False for pooled factors, got {self.inference!r}: "
+                "random intercepts are those of a model"
             )
-        return dataclasses.replace(
-            self, inference=covariance, prior_scales=prior_scales or self.prior_scales
-        )
 
     def decide(self, facts: Facts) -> Plan:
         problem, data, adjacency = facts.problem, facts.data, facts.adjacency
-        self._check(problem, data)
+        n_fixed = self._checked(problem, data)
         shares, counts = dict(_SHARES), {"first Hessians": 2, "approach": _APPROACH}
         counts["final"] = _POOLED
         if problem.loss.target is not Target.COUNT:
             del shares["sizes"]
-        if data.n_features == sum(stop - start for start, stop in self.pooled):
+        if n_fixed == 0:
             del shares["moments"]
 
         def with_noise(scale: float) -> RandomInterceptsMethod:
@@ -613,8 +567,8 @@ class RandomIntercepts(Solver):
 
         return facts.calibrated(with_noise)
 
-    def _check(self, problem: Problem, data: DataSpec) -> None:
-        """Refuse losses and data that random intercepts are not for."""
+    def _checked(self, problem: Problem, data: DataSpec) -> int:
+        """Return the number of fixed columns; refuse losses and data that the solver is not for."""
         loss = problem.loss
         likelihood.check_likelihood(problem, data)
         check_normal(problem)
@@ -640,3 +594,4 @@ class RandomIntercepts(Solver):
                 f"columns must be at most {MOST_FIXED} besides pooled levels, got {n_fixed}: "
                 "pool factors with many levels"
             )
+        return n_fixed

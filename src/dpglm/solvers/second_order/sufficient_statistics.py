@@ -55,11 +55,7 @@ _EVEN, _LEAST_SCORE_CLIP, _SCORE_CLIP_GROWTH = 5.4, 0.25, 0.015
 class SufficientStatistics(Solver):
     """Least squares from noisy second moments, refined with residuals.
 
-    Releases: mean and spread of the targets; second moments of rows scaled to one length, for
-    centred coordinates in which rows look alike in every direction; the weighted normal equations
-    in them; counts of scores by their norm at the solution, for a bound on scores; and eight
-    scores, at the solution and at the estimate from all scores so far. Slopes are shrunk towards
-    zero according to their noise. Only for the loss ``Squared``.
+    Slopes are shrunk towards zero according to their noise. Only for the loss ``Squared``.
 
     Parameters
     ----------
@@ -85,14 +81,8 @@ class SufficientStatistics(Solver):
 
     Notes
     -----
-    With few rows and a small budget, where slopes would be noise, only the mean of the targets is
-    released (with an intercept, and n mu at most 45).
-
-    With intervals the estimate solves the noisy equations under a prior (``posterior.py``), so
-    standard errors are finite in every direction, and those of a direction without information are
-    the prior's. The prior of a column's coefficient has the standard deviation 2.5 over the
-    column's own, in standard deviations of the target, and at most ``prior_scales``; without these
-    at most 5 for half of a column's range. That of the prediction at the mean row is 10.
+    ``docs/solvers/sufficient_statistics.md`` has the releases and the algorithm. With intervals the
+    estimate solves the noisy equations under a weakly informative prior (``posterior.py``).
 
     Privacy: Gaussian releases, accounted exactly. Every row's contribution is bounded for all
     coordinates, means and residuals.
@@ -131,20 +121,6 @@ class SufficientStatistics(Solver):
         if self.clip is not None:
             check_real("clip", self.clip, above=0.0)
         check_intervals(self)
-
-    def with_inference(
-        self,
-        covariance: Covariance,
-        prior_scales: tuple[float, ...] | None = None,
-        *,
-        full_weights: bool = False,
-    ) -> SufficientStatistics:
-        return dataclasses.replace(
-            self,
-            inference=covariance,
-            prior_scales=prior_scales or self.prior_scales,
-            full_weights=full_weights or self.full_weights,
-        )
 
     def decide(self, facts: Facts) -> Plan:
         problem, data, adjacency = facts.problem, facts.data, facts.adjacency

@@ -17,6 +17,7 @@ from dpglm.oracle.linear import (
     LinearView,
     MomentShares,
     ScoreShares,
+    Shells,
     moment_sum,
     noisy_score_sums,
     noisy_shell_counts,
@@ -50,7 +51,6 @@ from dpglm.solvers.second_order.least_squares import (
     declared_prior,
     first_empty,
     intervals,
-    score_shells,
     shrunk_slopes,
     slopes_of,
     targets_of,
@@ -279,9 +279,8 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
 
     def _ask_columns(self, state: _State, oracle: Oracle, declared: SumRelease) -> _State:
         """Release second moments of columns within their declared bounds."""
-        moments = noisy_second_moments(oracle, declared, constant_column(self.data))
-        noise = min(declared.noise_std, HUGE)
-        return dataclasses.replace(state, moments=(_bounded(moments), noise))
+        moments = _bounded(noisy_second_moments(oracle, declared, constant_column(self.data)))
+        return dataclasses.replace(state, moments=(moments, min(declared.noise_std, HUGE)))
 
     def _ask_near(self, state: _State, oracle: Oracle, declared: SumRelease) -> _State:
         """Count entries near the means of columns, and find the bounds that columns need."""
@@ -295,8 +294,7 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
         """Release second moments, and find centred coordinates."""
         data, noise = self.data, min(declared.noise_std, HUGE)
         by = None if state.columns is None else state.columns.standardising
-        moments = noisy_second_moments(oracle, declared, constant_column(data), by)
-        moments = _bounded(moments)
+        moments = _bounded(noisy_second_moments(oracle, declared, constant_column(data), by))
         if state.moments is not None and by is None:
             moments, noise = pooled_moments(*state.moments, moments, noise)
         at = centered_coordinates(moments, noise, data, self.clip)
@@ -323,7 +321,7 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
         in_matrix = sums.matrix_noise * math.sqrt(0.5 * variance)
         noise = math.hypot(sums.vector_noise, in_matrix, slopes.mean_noise * mean.value)
         g = sums.vector[: self.data.n_features] - slopes.weight * mean.value * slopes.mean
-        v = shrunk_slopes(slopes.matrix, g, noise, variance, weight).v
+        v, _, _ = shrunk_slopes(slopes.matrix, g, noise, variance, weight)
         explained = mean.value**2 + float(v @ slopes.matrix @ v) / weight
         left = max(variance - explained, NEGLIGIBLE * variance, 0.5 * in_variance)
         reach = state.extent * math.sqrt(left) + 2.0 * mean.noise
@@ -340,7 +338,9 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
         is_full = self.inference is None or self.full_weights
         cap = at.most if is_full else at.capped(self.score_clip)
         view = dataclasses.replace(first.view, cap=cap, v=first.fit.v)
-        shells = score_shells(at, first.fit, self.data.weight_bound)
+        # Of scores over the weight bound, from their root mean square on.
+        usual = math.sqrt((at.mean_square + at.level**2) * first.fit.variance)
+        shells = Shells(usual / max(self.data.weight_bound, 1.0), RATIO)
         counts = _bounded(noisy_shell_counts(oracle, declared, view, shells))
         fit, last = first.fit, self._releases[-1]
         even = math.sqrt(self._score_share * self.data.n_rows * fit.variance) / last.noise_std
@@ -419,16 +419,10 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
             predicts_mean = np.append(slopes.mean, view.level)
             matrix = slopes.weight * np.outer(predicts_mean, predicts_mean)
             vector = slopes.weight * min(max(scores.fit.mean.value, low), high) * predicts_mean
-        matrix[:d, :d] += scores.slopes.matrix
-        vector[:d] += scores.slopes.g
-        return minimize_quadratic(
-            matrix / data.n_rows,
-            vector / data.n_rows,
-            basis,
-            self.problem,
-            self._penalized,
-            constant,
-        )
+        matrix[:d, :d] += scores.matrix
+        vector[:d] += scores.g
+        matrix, vector = matrix / data.n_rows, vector / data.n_rows
+        return minimize_quadratic(matrix, vector, basis, self.problem, self._penalized, constant)
 
     def _covariance(
         self, first: FirstFit, scores: PooledScores, at: Coordinates, variance: float = 0.0
@@ -439,7 +433,7 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
         """
         d, slopes, vectors = self.data.n_features, first.slopes, at.basis.vectors
         bend = vectors.T @ (self._penalty[:, np.newaxis] * vectors)
-        inverse = np.linalg.inv(scores.slopes.matrix + bend[:d, :d])
+        inverse = np.linalg.inv(scores.matrix + bend[:d, :d])
         noise = inverse @ (scores.noise(first) + variance * slopes.matrix) @ inverse
         if at.level > 0.0:
             # The level is the mean less the slopes' part, so slopes move it.
