@@ -171,7 +171,7 @@ class JohnsonLindenstraussMethod(Composite[MappedState]):
         return (FitStage.of("embedded rows", self.inner),)
 
     def prepare(self, rows: Rows, seed: int) -> Rows:
-        embedded = embedded_rows(rows, self._transform(seed), self.inner.data)
+        embedded = embedded_rows(rows, self.transform(seed), self.inner.data)
         return self.inner.method.prepare(embedded, seed)
 
     def init(self, seed: int) -> MappedState:
@@ -183,7 +183,8 @@ class JohnsonLindenstraussMethod(Composite[MappedState]):
 
     def finish(self, state: MappedState) -> Outcome:
         v, k = self.inner.method.finish(state.model).w, self.inner.data.n_features
-        return Outcome(np.concatenate([self._transform(state.seed) @ v[:k], v[k:]]))
+        return Outcome(np.concatenate([self.transform(state.seed) @ v[:k], v[k:]]))
 
-    def _transform(self, seed: int) -> Transform:
+    def transform(self, seed: int) -> Transform:
+        """Draw the public matrix of a run."""
         return self.embedding.draw(self.data.n_features, self.inner.data.n_features, seed)

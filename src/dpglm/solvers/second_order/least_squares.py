@@ -276,7 +276,7 @@ def shrunk_slopes(
 ) -> tuple[Floats, Floats, Floats]:
     """Solve ``S v = g``, with noise in every entry of the right side, by empirical Bayes.
 
-    Returns v, the matrix ``S + ridge`` and the g that ``(S + ridge) v = g`` holds for.
+    Returns the solution v of ``(S + ridge) v = g``, its matrix, and g, zero below the noise level.
 
     With v ~ N(0, omega^2 I) and eigenvalues l of S, v = l g / (l^2 + noise^2 / omega^2). omega^2 is
     estimated by moments from |g|^2 less a value that noise alone exceeds by ``chance``, so v is

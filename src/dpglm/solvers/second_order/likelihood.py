@@ -405,20 +405,17 @@ def needs_scale(loss: Loss, data: DataSpec) -> bool:
     return isinstance(loss, Squared) and is_finite and data.intercept > 0.0
 
 
-def means_of_targets(
+def means_of_sizes(
     oracle: Oracle, releases: Mapping[str, SumRelease], loss: Loss
 ) -> tuple[float, float, float, float]:
-    """Release means of targets, after their counts by size if these are released.
+    """Release means of targets, for any declared bounds.
 
     Returns the mean, that without offsets, the sum of weights, and the clipping threshold of
-    targets: with counts the upper end of the largest size with a significant count, as the noise
-    of larger thresholds would exceed the effect of the few targets beyond.
+    targets: the upper end of the largest size with a significant count, as the noise of larger
+    thresholds would exceed the effect of the few targets beyond.
     """
     low, high = oracle.rows.spec.target_range(loss.target.bounds)
-    sizes = releases.get("sizes")
-    if sizes is None:
-        return *noisy_target_means(oracle, releases["targets"], low, high), high
-    high = max(high, -low)
+    high, sizes = max(high, -low), releases["sizes"]
     usual = min(loss.dispersion or _USUAL_PROBABILITY * high, high)
     tops = []
     for counts in noisy_target_sizes(oracle, sizes, high):
@@ -438,7 +435,11 @@ def measured_constant(
     is unknown, at most at the slope of the largest target.
     """
     low, high = oracle.rows.spec.target_range(loss.target.bounds)
-    mean, without_offset, weight, top = means_of_targets(oracle, releases, loss)
+    if "sizes" in releases:
+        mean, without_offset, weight, top = means_of_sizes(oracle, releases, loss)
+    else:
+        means = noisy_target_means(oracle, releases["targets"], low, high)
+        mean, without_offset, weight, top = *means, high
     # Slopes and curvature are at means that include the offsets.
     _, bend = constant_model(loss, mean, low, high)
     score, _ = constant_model(loss, without_offset, low, high)
