@@ -361,7 +361,7 @@ class PooledScores:
     places: Floats  # The same of the points of the scores.
     precision: float  # Sum of inverse variances.
     level: NoisyValue | None  # Mean target, less the view's center.
-    matrix: Floats  # Of the equations that the shrunk slopes solve, and their right side.
+    matrix: Floats  # Matrix and right side of the equations of the shrunk slopes.
     g: Floats
     fit: Fit
 
