@@ -348,8 +348,8 @@ class CategoricalAxis(Axis):
 class Term:
     """An effect of one or two columns, and the positions of its features in the model.
 
-    ``features`` is a slice, or an array of positions for a model whose ``stated`` matrix maps
-    coefficients to the effect's values.
+    ``features`` is a slice, or an array of positions. A ``stated`` matrix maps coefficients to the
+    effect's values in models without prior covariances.
     """
 
     axes: tuple[Axis, ...]

@@ -462,7 +462,7 @@ _TESTS: tuple[tuple[str, StorageType], ...] = (
     ("temporal", StorageType.DATE),
     *((one, StorageType.TEXT) for one in ("string", "large_string")),
 )
-"""Tests of pyarrow.types by name, of which the first that holds decides."""
+"""Tests of pyarrow.types by name; the first that holds decides."""
 
 
 def _arrow_type(kind: Any) -> StorageType:
