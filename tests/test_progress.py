@@ -24,6 +24,7 @@ from dpglm._calls import (
 )
 from dpglm.audit import audit
 from dpglm.data.stream.stored import MappedRows
+from dpglm.estimators import _private
 from dpglm.estimators.linear import _base
 from tests.fits import LAST_ITERATE, fit_classifier, fit_last_iterate, make_rows
 
@@ -336,7 +337,8 @@ class TestVerbose:
 
             return contextlib.nullcontext(bars.append)
 
-        monkeypatch.setattr(_base, "is_watched", lambda: True)
+        for one in (_base, _private):
+            monkeypatch.setattr(one, "is_watched", lambda: True)
         monkeypatch.setattr(_calls, "_listener", listener)
         fit_classifier(verbose=verbose, solver=NoisyGD(n_steps=3))
         assert len(of("Private fit", bars)) == 5

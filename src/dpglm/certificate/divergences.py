@@ -216,7 +216,7 @@ class HockeySticks:
         if sum(count for _, count in terms) == 1:
             # The curve itself: dots would overstate a curve that ends steeply.
             only, at = curves(terms[0][0], adjacency), np.array([epsilon])
-            return float(max(only.remove(at)[0], only.add(at)[0], 0.0))
+            return float(max(0.0, *(one(at)[0] for one in only)))
         # The loss of pure releases ends at their total, although a grid may place the last one
         # there.
         tops = [(one.pure_epsilon, count) for one, count in terms]
@@ -254,7 +254,8 @@ def _grid(
     squares = []
     for (curve, count), reach in zip(found, reaches, strict=True):
         t = np.append(0.0, np.geomspace(1e-12 * reach, reach, 400))
-        both = (1.0 + t) * curve.remove(t) + np.exp(-t) * curve.add(t)
+        remove, add = curve
+        both = (1.0 + t) * remove(t) + np.exp(-t) * add(t)
         squares.append(2.0 * count * max(float(np.trapezoid(both, t)), 1e-300))
     spread = math.sqrt(math.fsum(squares))
     mean = spread / math.sqrt(sum(count for _, count in found))
@@ -279,10 +280,9 @@ def _composition(branch: Event, adjacency: Adjacency, fineness: int) -> Any:
     width, found = _grid(branch, adjacency, fineness, _NEGLIGIBLE)
     composed = pld.identity(value_discretization_interval=width)
     for curve, count, reach in found:
-        symmetric = curve.add is curve.remove
+        remove, add = curve
         single = pld.PrivacyLossDistribution(
-            _dots(curve.remove, reach, width),
-            None if symmetric else _dots(curve.add, reach, width),
+            _dots(remove, reach, width), None if add is remove else _dots(add, reach, width)
         )
         composed = composed.compose(single.self_compose(count))
     return composed
@@ -298,7 +298,7 @@ def _tilted(
     for curve, count, reach in followed:
         points = _points(math.ceil(reach / width))
         points = points[points >= 0]
-        removing, adding = (_along(one, width * points) for one in (curve.remove, curve.add))
+        removing, adding = (_along(one, width * points) for one in curve)
         for found, (one, other) in zip(
             orders, ((removing, adding), (adding, removing)), strict=True
         ):
@@ -330,6 +330,6 @@ def _points(last: int) -> Any:
 
 def _reach(curves: Curves, least: float) -> float:
     reach = 1e-12
-    while max(curves.remove(np.array([reach]))[0], curves.add(np.array([reach]))[0]) > least:
+    while max(one(np.array([reach]))[0] for one in curves) > least:
         reach *= 1.25
     return reach

@@ -10,13 +10,14 @@ import os
 import sys
 import warnings
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self, final
 
 import numpy as np
 from sklearn.utils import Tags
 
-from dpglm._calls import frames_to_the_user
+from dpglm._calls import frames_to_the_user, is_watched
 from dpglm._validation import check_count, check_real
 from dpglm._words import rounded_up
 from dpglm.certificate.statement import PublicFact
@@ -46,7 +47,7 @@ from dpglm.privacy.events import Composed, canonical
 from dpglm.privacy.noise import NoiseSource, SeededNoise, noise_source
 from dpglm.privacy.noise.source import warn_of_seed
 from dpglm.solvers.auto import signal_to_noise
-from dpglm.solvers.base import Plan
+from dpglm.solvers.base import Plan, StepInfo
 from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.uncertainty import Solution
 from dpglm.tables.cells import column_in_words
@@ -448,6 +449,27 @@ class PrivateEstimator(PrivateFit, own_first=False):
             warn_of_equal_bounds(scaling, names)
             facts.declared("feature_bounds", [scaling.low.tolist(), scaling.high.tolist()])
         return n_rows, groups, row_norm, scaling
+
+
+def listener(
+    callback: Callable[[StepInfo], None] | None, verbose: int
+) -> Callable[[StepInfo], None] | None:
+    """Return the function to call after each step: the callback, and a writer of lines.
+
+    Privacy: it is not called if only the last iterate is released.
+    """
+    if not (verbose > 1 or (verbose and not is_watched())):
+        return callback
+
+    def listen(info: StepInfo) -> None:
+        if callback is not None:
+            callback(info)
+        sys.stderr.write(
+            f"step {info.step}: step size {info.step_size:.3g}, "
+            f"noisy gradient norm {info.gradient_norm:.3g}\n"
+        )
+
+    return listen
 
 
 def warn_of_equal_targets(bounds: tuple[float, float]) -> None:

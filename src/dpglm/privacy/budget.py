@@ -142,9 +142,10 @@ class PrivacyBudget(abc.ABC):
         A delta of 0, which no Gaussian noise can give, is a ValueError.
         """
 
-    @abc.abstractmethod
     def allows_mu(self, mu: float) -> bool:
         """Whether a mu-GDP release is within the budget."""
+        cost = self.statement_for_mu(mu)
+        return all(spent <= getattr(self, name) for name, spent in cost.items())
 
     def as_approximate_dp(self) -> ApproximateDP:
         """Return the budget as (epsilon, delta); a ValueError if it is given in another form."""
@@ -210,9 +211,6 @@ class ApproximateDP(PrivacyBudget):
             )
         return gdp.mu(self.epsilon, self.delta)
 
-    def allows_mu(self, mu: float) -> bool:
-        return gdp.epsilon(self.delta, mu) <= self.epsilon
-
     def as_approximate_dp(self) -> ApproximateDP:
         return self
 
@@ -242,9 +240,6 @@ class GaussianDP(PrivacyBudget):
 
     def gdp_mu(self) -> float:
         return self.mu
-
-    def allows_mu(self, mu: float) -> bool:
-        return mu <= self.mu
 
     def statement_for_mu(self, mu: float) -> dict[str, float]:
         return {"mu": mu}
@@ -276,9 +271,6 @@ class ZeroConcentratedDP(PrivacyBudget):
         while 0.5 * mu * mu > self.rho:
             mu = math.nextafter(mu, 0.0)
         return mu
-
-    def allows_mu(self, mu: float) -> bool:
-        return 0.5 * mu * mu <= self.rho
 
     def statement_for_mu(self, mu: float) -> dict[str, float]:
         return {"rho": 0.5 * mu * mu}

@@ -9,9 +9,8 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, final
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,13 +34,9 @@ from dpglm.privacy.events import (
 _NODES, _WEIGHTS = (np.asarray(part) for part in np.polynomial.legendre.leggauss(64))
 
 
-@final
-@dataclass(frozen=True)
-class Curves:
-    """Delta of removing and of adding a row, at an array of epsilons of any sign."""
-
-    remove: Callable[[Array], Array]
-    add: Callable[[Array], Array]
+Curve: TypeAlias = Callable[[Array], Array]
+Curves: TypeAlias = tuple[Curve, Curve]
+"""Delta of removing and of adding a row, at an array of epsilons of any sign."""
 
 
 @functools.singledispatch
@@ -57,7 +52,7 @@ def bounded_curves(top: float, inside: Callable[[Array], Array]) -> Curves:
         within = inside(np.clip(epsilon, -top, top))
         return np.where(epsilon < -top, -np.expm1(np.minimum(epsilon, 0.0)), within)
 
-    return Curves(delta, delta)
+    return delta, delta
 
 
 @curves.register
@@ -110,13 +105,13 @@ def _gaussian_curve(mu: float, epsilon: Array) -> Array:
 @curves.register
 def _(event: GaussianMechanism, adjacency: Adjacency) -> Curves:
     delta = functools.partial(_gaussian_curve, MU_SQUARED[type(event)](event) ** 0.5)
-    return Curves(delta, delta)
+    return delta, delta
 
 
 @curves.register
 def _(event: PoissonSampled, adjacency: Adjacency) -> Curves:
     # The mixture with weight q against the law without the row, and the other way round.
-    rate, plain = event.sampling_rate, curves(event.event, adjacency).remove
+    rate, plain = event.sampling_rate, curves(event.event, adjacency)[0]
 
     def amplified(epsilon: Array) -> tuple[NDArray[np.bool_], Array]:
         ratio = np.expm1(np.minimum(epsilon, 700.0)) / rate
@@ -131,7 +126,7 @@ def _(event: PoissonSampled, adjacency: Adjacency) -> Curves:
         reached, moved = amplified(-epsilon)
         return np.where(reached, rate * np.exp(epsilon + moved) * plain(-moved), 0.0)
 
-    return Curves(remove, add)
+    return remove, add
 
 
 @curves.register
@@ -151,7 +146,7 @@ def _(event: ProjectedGaussian, adjacency: Adjacency) -> Curves:
         inside = np.exp(-0.5 * (epsilon[:, np.newaxis] / nodes - 0.5 * nodes) ** 2)
         return np.asarray(-np.expm1(np.minimum(epsilon, 0.0)) + inside @ weights)
 
-    return Curves(delta, delta)
+    return delta, delta
 
 
 @curves.register
@@ -165,7 +160,7 @@ def _(event: PerturbedObjective, adjacency: Adjacency) -> Curves:
         return np.where(moved < 0.5 * slope**2, near, far)
 
     if adjacency is not Adjacency.REPLACE_ONE:
-        return Curves(lambda e: line(shift, e), lambda e: line(0.0, e))
+        return lambda e: line(shift, e), lambda e: line(0.0, e)
     # The integral of ``exp(e - t) P(loss > t)`` over t > e, for both orders.
     bend = math.sqrt(3.0)
     step = math.exp(-1.5) - 2.0 * ndtr(-bend)
@@ -185,4 +180,4 @@ def _(event: PerturbedObjective, adjacency: Adjacency) -> Curves:
             total = total + (half * inside) @ _WEIGHTS
         return np.asarray(total)
 
-    return Curves(delta, delta)
+    return delta, delta

@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import functools
 import math
-import sys
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -27,6 +26,7 @@ from dpglm.estimators._predictor import NO_OFFSET, Finish, FitData, FitTask, Pre
 from dpglm.estimators._private import (
     PrivateEstimator,
     PublicFacts,
+    listener,
     warn_of_noise,
     warn_of_prior,
     warn_of_slow_sums,
@@ -193,8 +193,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             data = data if data.where is None else data.chosen()
             X, y = self._validated(data.X, data.y, ensure_min_samples=int(is_known))
             task = self._task(y, facts)
-            given = data.sample_weight
-            weights = None if given is None else as_weights(given, X.shape[0])
+            own = data.sample_weight
+            weights = None if own is None else as_weights(own, X.shape[0])
             rows = MatrixRows(X, y, weights)
         else:
             if data.where is not None:
@@ -466,7 +466,9 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
                 known = self._identity(rows, facts, scaling, task)
                 checkpoint = CheckpointFile.of(data.checkpoint, known)
             self._record(plan, given, checkpoint)
-            solution = run(plan, prepared, noise, self._listener(), ledger, checkpoint)
+            solution = run(
+                plan, prepared, noise, listener(self.callback, self.verbose), ledger, checkpoint
+            )
         if rows.is_weighted:
             warn_of_weights(solution)
         bounds = None if scaling is None else np.stack([scaling.low, scaling.high])
@@ -513,25 +515,6 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             return contextlib.nullcontext()
         has_lines = plan is not None and plan.method.releases_iterates and not is_watched()
         return contextlib.nullcontext() if has_lines else shown()
-
-    def _listener(self) -> Callable[[StepInfo], None] | None:
-        """Return the function to call after each step: the callback, and a writer of lines.
-
-        Privacy: it is not called if only the last iterate is released.
-        """
-        callback = self.callback
-        if not (self.verbose > 1 or (self.verbose and not is_watched())):
-            return callback
-
-        def listen(info: StepInfo) -> None:
-            if callback is not None:
-                callback(info)
-            sys.stderr.write(
-                f"step {info.step}: step size {info.step_size:.3g}, "
-                f"noisy gradient norm {info.gradient_norm:.3g}\n"
-            )
-
-        return listen
 
     def linear_model(self) -> tuple[PrivateLinearModel, Schema | None]:
         check_is_fitted(self)

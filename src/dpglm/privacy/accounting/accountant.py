@@ -66,9 +66,7 @@ class Accountant(abc.ABC):
 
         Epsilon is finite and at least 0. An event that is not supported is a ValueError.
         """
-        if not 0.0 <= epsilon < math.inf:
-            raise ValueError(f"epsilon must be finite and at least 0, got {epsilon!r}")
-        return self.curve(event, adjacency)(epsilon)
+        return self.curve(event, adjacency)(check_real("epsilon", epsilon, least=0.0))
 
     def epsilon(self, event: Event, adjacency: Adjacency, delta: float) -> float:
         """Bound epsilon from above: the event is (this, delta)-DP under ``adjacency``.
