@@ -33,8 +33,8 @@ from dpglm.privacy.noise.additive import add_l2_noise, add_laplace
 from dpglm.privacy.noise.exact import (
     CELL,
     FUNCTION_ERROR,
-    bernoulli_by_digits,
     bernoulli_by_gaps,
+    coins,
     rounded_gaussian,
 )
 from dpglm.privacy.selection.choices import exponential_mechanism, permute_and_flip
@@ -646,7 +646,7 @@ def pattern_p_value(counts: NDArray[np.int64], q: float) -> float:
     return float(stats.chisquare(counts, expected).pvalue)
 
 
-@pytest.mark.parametrize("sampler", [bernoulli_by_gaps, bernoulli_by_digits])
+@pytest.mark.parametrize("sampler", [bernoulli_by_gaps, coins])
 def test_bits_are_independent_with_the_right_probability(sampler: Any) -> None:
     words = SeededNoise(20).words
     counts = patterns(lambda: sampler(words, 3, 0.3), 8000)
@@ -654,7 +654,7 @@ def test_bits_are_independent_with_the_right_probability(sampler: Any) -> None:
     assert pattern_p_value(counts, 0.33) < SIGNIFICANCE
 
 
-@pytest.mark.parametrize("sampler", [bernoulli_by_gaps, bernoulli_by_digits])
+@pytest.mark.parametrize("sampler", [bernoulli_by_gaps, coins])
 @pytest.mark.parametrize("q", [1e-5, 0.01, 1.0 / 3.0, 0.99])
 def test_numbers_and_places_of_successes(sampler: Any, q: float) -> None:
     n = 400_000
@@ -719,7 +719,7 @@ def test_ties_of_digits_are_decided_by_the_next_digit() -> None:
     for second, expected in ((6, True), (7, False), (8, False)):
         first = 4 | 5 << 8 | 6 << 16
         words = Script([first, second]).words
-        assert bernoulli_by_digits(words, 3, q).tolist() == [True, expected, False]
+        assert coins(words, 3, q).tolist() == [True, expected, False]
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 100_000])

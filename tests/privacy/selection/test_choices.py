@@ -48,7 +48,7 @@ def test_coins_have_exactly_their_probability(numerator: int) -> None:
     heads = 0
     for second in range(256):
         source = Script([*pack(range(256)), *pack([second])])
-        heads += int(coins(source.words, p).sum())
+        heads += int(coins(source.words, p.size, p).sum())
     assert heads == numerator
 
 
@@ -60,19 +60,19 @@ def test_coins_compare_with_every_bit_of_the_probability() -> None:
         for drawn in {max(target - 1, 0), target, min(target + 1, 256**length - 1)}:
             # One byte in each word: the coin looks at the next when all so far agree.
             source = Script(drawn.to_bytes(length, "big"))
-            assert coins(source.words, np.array([p])).tolist() == [drawn < target]
+            assert coins(source.words, 1, p).tolist() == [drawn < target]
 
 
 def test_each_coin_has_its_own_probability() -> None:
     p = np.array([0.0, 1.0, 0.5, 2.0**-10, 0.9])
-    counts = coins(SeededNoise(1).words, np.tile(p, 40_000)).reshape(-1, 5).sum(axis=0)
+    counts = coins(SeededNoise(1).words, 200_000, np.tile(p, 40_000)).reshape(-1, 5).sum(axis=0)
     for count, chance in zip(counts.tolist(), p.tolist(), strict=True):
         assert stats.binomtest(count, 40_000, chance).pvalue > SIGNIFICANCE
     assert stats.binomtest(int(counts[4]), 40_000, 0.89).pvalue < SIGNIFICANCE
 
 
 def test_coins_are_independent() -> None:
-    heads = coins(SeededNoise(2).words, np.full(240_000, 0.3)).reshape(-1, 3)
+    heads = coins(SeededNoise(2).words, 240_000, 0.3).reshape(-1, 3)
     counts = np.bincount(heads @ np.array([1, 2, 4]), minlength=8)
     ones = np.array([code.bit_count() for code in range(8)])
     expected = 0.3**ones * 0.7 ** (3 - ones) * 80_000

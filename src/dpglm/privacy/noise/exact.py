@@ -231,34 +231,6 @@ def refined(
 _GAPS_PER_BLOCK = 8192
 
 
-def bernoulli_by_digits(words: Words, size: int, probability: float) -> NDArray[np.bool_]:
-    """Return ``size`` bits: ``U_i < probability`` for uniforms that are infinite strings of bytes.
-
-    Bytes are drawn until each comparison is decided, so the probability, in [0, 1], is exact.
-    """
-    digit, rest = _next_digit(probability)
-    drawn = _bytes(words, size)
-    mask = drawn < digit
-    undecided = np.flatnonzero(drawn == digit)
-    while undecided.size and rest > 0.0:
-        digit, rest = _next_digit(rest)
-        drawn = _bytes(words, undecided.size)
-        mask[undecided] = drawn < digit
-        undecided = undecided[drawn == digit]
-    return mask
-
-
-def _next_digit(rest: float) -> tuple[int, float]:
-    """Return the first base-256 digit of a number in [0, 1], and the rest; both exact."""
-    digit = math.floor(256.0 * rest)
-    return digit, 256.0 * rest - digit
-
-
-def _bytes(words: Words, count: int) -> NDArray[np.uint8]:
-    """Uniform random bytes."""
-    return words(-(-count // 8)).view(np.uint8)[:count]
-
-
 def bernoulli_by_gaps(words: Words, size: int, probability: float) -> NDArray[np.bool_]:
     """Jump from success to success by exact geometric gaps; fast if successes are rare.
 
@@ -315,21 +287,20 @@ def uniform_indices(words: Words, draws: int, size: int) -> NDArray[np.int64]:
     return drawn[drawn < size]
 
 
-def coins(words: Words, probabilities: Array) -> NDArray[np.bool_]:
-    """Return independent bits, true with exactly the given probabilities, of shape (k,) in [0, 1].
+def coins(words: Words, size: int, probabilities: Array | float) -> NDArray[np.bool_]:
+    """Return ``size`` independent bits that are true with exactly the given probabilities.
 
-    Entry i states whether the uniform ``U_i``, an infinite string of random bytes, is below
-    ``probabilities[i]``; bytes are drawn until that is decided.
+    Probabilities in [0, 1] are one for all, or of shape (size,). A bit states whether a uniform, an
+    infinite string of random bytes, is below its probability; bytes are drawn until all are
+    decided.
     """
-    heads = np.zeros(probabilities.size, dtype=np.bool_)
-    undecided, rest = np.arange(probabilities.size), probabilities
-    while undecided.size:
-        scaled = 256.0 * rest
-        digit = np.floor(scaled)
-        drawn = words(-(-undecided.size // 8)).view(np.uint8)[: undecided.size]
-        heads[undecided[drawn < digit]] = True
-        tied = (drawn == digit) & (scaled > digit)
-        undecided, rest = undecided[tied], (scaled - digit)[tied]
+    scaled = 256.0 * np.asarray(probabilities)
+    digit = np.floor(scaled).astype(np.int16)
+    drawn = words(-(-size // 8)).view(np.uint8)[:size]
+    heads = drawn < digit
+    tied = np.flatnonzero((drawn == digit) & (scaled > digit))
+    if tied.size:
+        heads[tied] = coins(words, tied.size, np.broadcast_to(scaled - digit, size)[tied])
     return heads
 
 

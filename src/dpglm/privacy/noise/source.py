@@ -20,9 +20,9 @@ from dpglm._validation import Array, check_integer, check_real
 from dpglm.exceptions import SeededNoiseWarning
 from dpglm.privacy.noise.exact import (
     add_on_grid,
-    bernoulli_by_digits,
     bernoulli_by_gaps,
     cells_per_scale,
+    coins,
     rounded_gaussian,
 )
 
@@ -290,7 +290,7 @@ def bernoulli(source: NoiseSource, size: int, probability: float) -> NDArray[np.
     probability = check_real("probability", probability, least=0.0, most=1.0)
     if _GAPS_ABOVE <= probability < _GAPS_BELOW:
         return bernoulli_by_gaps(source.words, size, probability)
-    return bernoulli_by_digits(source.words, size, probability)
+    return coins(source.words, size, probability)
 
 
 def noise_source(random_state: object) -> NoiseSource:

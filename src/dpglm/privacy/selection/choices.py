@@ -65,7 +65,7 @@ def exponential_mechanism(
     draws = _FIRST_PROPOSALS
     while True:
         proposed = uniform_indices(source.words, draws, p.size)
-        accepted = proposed[coins(source.words, p[proposed])]
+        accepted = proposed[coins(source.words, proposed.size, p[proposed])]
         if accepted.size:
             return int(accepted[0])
         draws = min(2 * draws, _MOST_PROPOSALS)
@@ -92,7 +92,7 @@ def permute_and_flip(
     Theorem 2 of ``docs/proofs/exact-choices-and-l2-noise.md``.
     """
     p = _probabilities(scores, sensitivity, epsilon)
-    heads = np.flatnonzero(coins(source.words, p))
+    heads = np.flatnonzero(coins(source.words, p.size, p))
     while True:
         chosen = uniform_indices(source.words, 1, heads.size)
         if chosen.size:
@@ -250,7 +250,7 @@ def first_above(counts: ArrayLike, threshold: int, epsilon: float, source: Noise
     rate = epsilon * (1.0 - 2.0**-48) - _ROUNDING
     # Cut before it is multiplied, so that chances are either equal or clearly apart.
     missing = np.clip(missing, 0, math.floor(_GREATEST_RANK_EXPONENT / rate))
-    above = np.flatnonzero(coins(source.words, np.exp(-rate * missing)))
+    above = np.flatnonzero(coins(source.words, missing.size, np.exp(-rate * missing)))
     return int(above[0]) if above.size else f.size - 1
 
 
