@@ -115,6 +115,7 @@ NEEDED = {
 
 
 class TestExamples:
+    @pytest.mark.usefixtures("undrawn")
     @pytest.mark.parametrize("page", WITH_PYTHON, ids=relative)
     def test_run(self, page, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)

@@ -6,7 +6,6 @@ import dataclasses
 from unittest import mock
 
 import numpy as np
-import pytest
 
 from dpglm.data.rows import DataSpec
 from dpglm.oracle import linear as shells_module
@@ -27,7 +26,6 @@ from dpglm.solvers import Newton, SufficientStatistics
 from dpglm.solvers.second_order import newton as newton_module
 from dpglm.solvers.second_order import sufficient_statistics_method as solver_module
 from tests.audit.attack import mu_at_least, one_row, planted_noise
-from tests.planted import planted
 
 MU = 2.0
 RUNS, FEW = 400, 120
@@ -135,22 +133,11 @@ def attack(plan, name, runs, swollen=1.0):
     return mu_at_least(*guesses)
 
 
-@pytest.mark.parametrize("name", PLANS)
-def test_as_private_as_claimed_and_no_more(name):
-    assert 0.7 * MU <= attack(PLANS[name], name, RUNS) <= MU
-
-
 def test_rows_in_single_precision_are_as_private_as_claimed(monkeypatch):
     monkeypatch.setattr(preconditioned_module, "_MANY_ENTRIES", 1)
     plan = plan_of(Newton(n_steps=2), LOGISTIC)
     assert plan.method.declared["gradients"].rounding > 1e-6
     assert 0.5 * MU <= attack(plan, "newton", FEW) <= MU
-
-
-@pytest.mark.parametrize("name", PLANS)
-def test_half_the_noise_is_refuted(name):
-    with planted("half_noise"):
-        assert attack(PLANS[name], name, FEW) > MU
 
 
 def matrix_attack(plan, runs):

@@ -74,25 +74,6 @@ def training_attack(plan, runs, releases):
     return mu_at_least(a > middle, b > middle)
 
 
-@pytest.mark.parametrize("adjacency", first_quickly(ZERO_OUT, REPLACE_ONE))
-@pytest.mark.parametrize(
-    ("solver", "releases"),
-    [
-        (ConfidenceBoosting(SMALL_STEPS, n_models=2), 2),
-        (NormGridSearch(SMALL_STEPS, (1.0, 2.0)), 4),
-    ],
-    ids=["boosting", "grid"],
-)
-def test_a_row_that_trains_is_as_private_as_claimed_and_no_more(solver, releases, adjacency):
-    data = DataSpec(n_rows=3, n_features=1)
-    plan = solver.plan(Problem(Logistic()), GAUSSIAN_BUDGET, data, adjacency)
-    parts = ([0], [1], [2]) if releases == 2 else ([0, 1], [2])
-    assert plan.method.part_sizes == tuple(len(part) for part in parts)
-    with fixed_parts(*parts):
-        found = training_attack(plan, RUNS, releases)
-    assert 0.7 * MU <= found <= MU
-
-
 def without_the_check(oracle, parts):
     """Parts as they are given, the check that they are disjoint left out."""
     curators = oracle.curator.parts(len(parts))
