@@ -4,10 +4,12 @@ import functools
 import os
 import threading
 import zlib
+from unittest import mock
 
 import numpy as np
 import pytest
 
+from dpglm.datasets import tables
 from dpglm.privacy.noise import SystemNoise
 
 
@@ -18,6 +20,18 @@ def pytest_addoption(parser):
         action="store_true",
         help="draw noise from the operating system, as fits do, and not from the test's name",
     )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _data_sets_are_parsed_once():
+    """Each caller gets arrays of its own."""
+    parsed = functools.cache(tables.read_csv)
+
+    def copied(name):
+        return {column: values.copy() for column, values in parsed(name).items()}
+
+    with mock.patch.object(tables, "read_csv", copied):
+        yield
 
 
 @pytest.fixture(autouse=True)
