@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.visited import CALLS, visited
+
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "dpglm"
 PAGE = ROOT / "docs" / "trusted_base.md"
@@ -140,20 +142,33 @@ def test_planted_violations_are_found(planted):
     assert list(violations("estimators/x.py", planted))
 
 
-def test_base_files_exist_and_are_few():
-    paths = [SOURCE / one for one in _listed()]
+def _files(listed: str) -> set[Path]:
+    """Return the files that the tables in a text list."""
+    paths = {SOURCE / one for one in re.findall(r"^\| `([\w/.]+)` \|", listed, re.MULTILINE)}
     assert all(path.exists() for path in paths)
-    text = PAGE.read_text(encoding="utf-8").split("Some containers")[0]
-    lines = 0
-    for one in re.findall(r"^\| `([\w/.]+)` \|", text, re.MULTILINE):
-        path = SOURCE / one
-        files = [path] if path.is_file() else path.rglob("*")
-        lines += sum(
-            len(file.read_text(encoding="utf-8").splitlines())
-            for file in files
-            if file.suffix in {".py", ".c", ".h"}
-        )
-    assert lines <= MOST_LINES
+    return {
+        file
+        for path in paths
+        for file in ([path] if path.is_file() else path.rglob("*"))
+        if file.suffix in {".py", ".c", ".h"}
+    }
+
+
+def _parts_of_base() -> tuple[set[Path], set[Path]]:
+    """Return the files that every fit and study rests on, and those of single methods."""
+    always, some = PAGE.read_text(encoding="utf-8").split("Some of these files")
+    return _files(always) - _files(some), _files(some)
+
+
+def test_base_files_exist_and_are_few():
+    files = _parts_of_base()[0]
+    assert sum(len(one.read_text(encoding="utf-8").splitlines()) for one in files) <= MOST_LINES
+
+
+def test_default_fits_and_studies_do_not_run_files_of_single_methods():
+    ran = {SOURCE / path for call in CALLS.values() for path in visited(call)}
+    assert not ran & _parts_of_base()[1]
+    assert SOURCE / "privacy" / "releases.py" in ran
 
 
 def _defined_in(module: str, name: str) -> str:
