@@ -13,16 +13,7 @@ from sklearn.base import BaseEstimator
 
 from dpglm._calls import checked, stage
 from dpglm._validation import Array, check_integer, check_one_of, check_real
-from dpglm.audit.games import (
-    ChoiceLaw,
-    FunctionGame,
-    Game,
-    NoiseLaw,
-    PlanGame,
-    Recording,
-    left_out,
-    pays_for_all,
-)
+from dpglm.audit.games import ChoiceLaw, Game, NoiseLaw, Recording, left_out, pays_for_all
 from dpglm.audit.guessing import choose_guess, first_unless_beaten, ratio_to
 from dpglm.audit.neighbours import Neighbours, estimator_neighbours, worst_neighbours
 from dpglm.audit.report import AuditReport, Claim, Observation, described
@@ -115,8 +106,15 @@ def audit(
                 f"got {neighbours!r}"
             )
         attacked, neighbours, noise = estimator_neighbours(target, n_rows, n_features, n_classes)
-    games = _games(attacked, neighbours, sees_all)
-    plan = games[0].plan
+    plan = attacked if isinstance(attacked, Plan) else None
+    if plan is not None:
+        sees_all = sees_all and pays_for_all(plan)
+        neighbours = worst_neighbours(plan) if neighbours is None else neighbours
+    elif not callable(attacked):
+        raise ValueError(f"target must be a plan, an estimator or a function, got {attacked!r}")
+    elif not neighbours:
+        raise ValueError(f"neighbours must be given for a function, got {neighbours!r}")
+    games = [Game(pair, sees_all and plan is not None, attacked) for pair in neighbours]
     if claim is None:
         if plan is None:
             raise ValueError("claim must be given for a function, got None")
@@ -139,7 +137,7 @@ def audit(
             sources = [source() for _ in range(count)]
             chunks = [sources[start : start + _CHUNK] for start in range(0, count, _CHUNK)]
             for chunk in Parallel(n_jobs=n_jobs, return_as="generator")(
-                delayed(_play)(game, first, chunk) for chunk in chunks
+                delayed(game.plays)(first, chunk) for chunk in chunks
             ):
                 seen += chunk
                 advance(len(chunk))
@@ -153,7 +151,8 @@ def audit(
         bounds = guess.bounds(*played(game, runs, advance), confidence)
 
     found = max(bounds, key=lambda one: ratio_to(claim, one))
-    own_noise, words = "the function's own", repr(target) if plan is None else described(plan)
+    words = repr(target) if plan is None else described(plan)
+    used = noise.name if seed is None else SeededNoise.name
     if isinstance(target, BaseEstimator):
         words = f"{type(target).__name__}: {words}"
     return AuditReport(
@@ -169,24 +168,8 @@ def audit(
         mu=found.mu(),
         ratio=ratio_to(claim, found),
         refuted=any(one.missed < claim.least_missed(one.false) for one in bounds),
-        noise=own_noise if plan is None else noise.name if seed is None else SeededNoise.name,
+        noise="the function's own" if plan is None else used,
     )
-
-
-def _games(target: Any, neighbours: Sequence[Neighbours] | None, sees_all: bool) -> list[Game]:
-    if isinstance(target, Plan):
-        sees_all = sees_all and pays_for_all(target)
-        pairs = worst_neighbours(target) if neighbours is None else neighbours
-        return [PlanGame(pair, sees_all, target) for pair in pairs]
-    if not callable(target):
-        raise ValueError(f"target must be a plan, an estimator or a function, got {target!r}")
-    if not neighbours:
-        raise ValueError(f"neighbours must be given for a function, got {neighbours!r}")
-    return [FunctionGame(pair, target) for pair in neighbours]
-
-
-def _play(game: Game, first: bool, sources: Sequence[NoiseSource]) -> list[Observation]:
-    return [game.play(first, source) for source in sources]
 
 
 # Exact privacy loss of runs that are one release of few coordinates with a known law.
@@ -223,15 +206,14 @@ def _epsilon_of_laws(first: Array, second: Array, delta: float) -> float:
     return low
 
 
-def _two_laws(game: PlanGame) -> tuple[Array, Array]:
+def _two_laws(plan: Plan, pair: Neighbours) -> tuple[Array, Array]:
     """Compute both laws of a plan that releases one choice, or a vector of at most two numbers.
 
     They are probabilities of choices, or of cells of a grid that holds both laws.
     """
-    plan, pair = game.plan, game.neighbours
     recording = Recording(SystemNoise())
     run(plan, pair.first, recording)
-    laws = [game.laws(recording, rows)[0] for rows in (pair.first, pair.second)]
+    laws = [recording.laws(plan, rows)[0] for rows in (pair.first, pair.second)]
     if len(recording.releases) != 1 or not pays_for_all(plan):
         raise ValueError(f"plan must release one thing only, got {plan.method!r}")
     rate = recording.releases[0].sampling_rate
@@ -300,7 +282,7 @@ def exact_audit(plan: Plan) -> AuditReport:
     claim = Claim.of(plan)
     # If several rows contribute, the law of a sample is a mixture over all subsets.
     pairs = [pair for pair in worst_neighbours(plan) if not pair.others_contribute]
-    found = [(_two_laws(PlanGame(pair, True, plan)), pair.name) for pair in pairs]
+    found = [(_two_laws(plan, pair), pair.name) for pair in pairs]
     # Rounded down by the error of integration.
     most = (1.0 + _SLACK) * claim.delta
     epsilon, name = max((_epsilon_of_laws(*laws, most), name) for laws, name in found)

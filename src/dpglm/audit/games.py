@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpglm._validation import Array
-from dpglm.audit.neighbours import Neighbours
 from dpglm.audit.report import Observation
+from dpglm.data.rows import Rows
 from dpglm.exceptions import PlanMismatchError
 from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import RandomlyRepeated
@@ -40,6 +40,9 @@ from dpglm.privacy.selection.choices import (
 )
 from dpglm.solvers.base import Plan
 from dpglm.solvers.run import run
+
+if TYPE_CHECKING:
+    from dpglm.audit.neighbours import Neighbours
 
 # The law of one release on one data set, by its declared noise.
 
@@ -146,7 +149,7 @@ SECRET = (GaussianLinearTerm, L2LinearTerm)
 
 
 class OutOfStepError(Exception):
-    """A replay asked for a release that the recorded run does not have."""
+    """A replayed run goes on where the recorded run ends."""
 
 
 @final
@@ -188,20 +191,38 @@ class Recording(Observer):
     def sample(self, n_rows: int, sampling_rate: float) -> NDArray[np.bool_]:
         return bernoulli(self._source, n_rows, sampling_rate)
 
+    def laws(self, plan: Plan, rows: Any) -> tuple[list[Law], Array]:
+        """Replay the run on other rows; return the laws of its releases and the model that follows.
+
+        The list is empty where these rows cannot have released it.
+        """
+        replay = Replay(self)
+        try:
+            return replay.laws, run(plan, rows, replay).w
+        except (OutOfStepError, PlanMismatchError):
+            return [], np.empty(0)
+
 
 @final
 class Replay(Observer):
     """Repeats the releases of a recorded run, and keeps each release's law on the replay's rows.
 
-    Each law is conditional on all releases before it; samples contain every row.
+    Each law is conditional on all releases before it; samples contain every row. Without a
+    recording it ends the run when it begins, and keeps its plan and prepared rows.
     """
 
     name = "replayed"
 
-    def __init__(self, recording: Recording) -> None:
-        self._public = iter(recording.public)
-        self._releases = iter(recording.releases)
+    def __init__(self, recording: Recording | None = None) -> None:
+        self._is_empty = recording is None
+        self._public = iter([] if recording is None else recording.public)
+        self._releases = iter([] if recording is None else recording.releases)
         self.laws: list[Law] = []
+
+    def begins(self, plan: Plan, rows: Rows) -> None:
+        self.plan, self.rows = plan, rows
+        if self._is_empty:
+            raise OutOfStepError
 
     def words(self, count: int) -> NDArray[np.uint64]:
         words = next(self._public, None)
@@ -277,25 +298,10 @@ def pays_for_all(plan: Plan) -> bool:
 
 @final
 @dataclass(frozen=True, eq=False)
-class FunctionGame:
-    """A function from rows to an array, which draws its own noise; the array is seen."""
+class Game:
+    """A mechanism and two data sets; the attacker sees all releases, or the result only.
 
-    neighbours: Neighbours
-    function: Callable[[Any], ArrayLike]
-
-    plan = None
-    sees_all = False
-
-    def play(self, first: bool, noise: NoiseSource) -> Observation:
-        """Run once on the first or the second data set."""
-        shown = self.function(self.neighbours.first if first else self.neighbours.second)
-        return Observation(np.ravel(np.asarray(shown, dtype=np.float64)), None)
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class PlanGame:
-    """A plan; the attacker sees all its releases, or only the returned model.
+    The mechanism is a plan, or a function from rows to an array, which draws its own noise.
 
     An attacker who sees all releases and knows both data sets can compute their likelihood ratio. A
     run is recorded on one data set and replayed on the other: every release is set to the recorded
@@ -309,45 +315,36 @@ class PlanGame:
 
     neighbours: Neighbours
     sees_all: bool
-    plan: Plan
+    mechanism: Plan | Callable[[Any], ArrayLike]
+
+    def plays(self, first: bool, sources: Sequence[NoiseSource]) -> list[Observation]:
+        """Run with each source of noise on the first or the second data set."""
+        return [self.play(first, source) for source in sources]
 
     def play(self, first: bool, noise: NoiseSource) -> Observation:
         """Run once on the first or the second data set."""
-        plan, sides = self.plan, (self.neighbours.first, self.neighbours.second)
+        plan, sides = self.mechanism, (self.neighbours.first, self.neighbours.second)
         own, other = sides if first else sides[::-1]
+        if not isinstance(plan, Plan):
+            return np.ravel(np.asarray(plan(own), dtype=np.float64)), None
         if not self.sees_all:
-            return Observation(run(plan, own, noise).w.ravel(), None)
+            return run(plan, own, noise).w.ravel(), None
         recording = Recording(noise)
         w = run(plan, own, recording).w
         values = np.concatenate([*(one.value.ravel() for one in recording.releases), w.ravel()])
         laws = [release.law for release in recording.releases]
         if any(release.sampling_rate < 1.0 for release in recording.releases):
             # About a secret sample, so that the law on these rows is another one.
-            laws = self.laws(recording, own)[0]
-        elsewhere, w_elsewhere = self.laws(recording, other)
+            laws = recording.laws(plan, own)[0]
+        elsewhere, w_elsewhere = recording.laws(plan, other)
         if len(elsewhere) < len(laws) or not np.array_equal(w, w_elsewhere):
-            return Observation(values, _CERTAIN if first else -_CERTAIN)
+            return values, _CERTAIN if first else -_CERTAIN
         pairs = zip(laws, elsewhere, strict=True) if first else zip(elsewhere, laws, strict=True)
         ratios = (
             _log_ratio(release, *pair, plan.adjacency)
             for release, pair in zip(recording.releases, pairs, strict=True)
         )
-        return Observation(values, float(sum(ratios)))
-
-    def laws(self, recording: Recording, rows: Any) -> tuple[list[Law], Array]:
-        """Replay a run on other rows; return the laws of its releases and the model that follows.
-
-        The list is empty where these rows cannot have released it.
-        """
-        replay = Replay(recording)
-        try:
-            return replay.laws, run(self.plan, rows, replay).w
-        except (OutOfStepError, PlanMismatchError):
-            return [], np.empty(0)
-
-
-Game: TypeAlias = FunctionGame | PlanGame
-"""A mechanism and two data sets; the attacker sees all releases, or the result only."""
+        return values, float(sum(ratios))
 
 
 def _log_ratio(release: Released, first: Law, second: Law, adjacency: Adjacency) -> float:

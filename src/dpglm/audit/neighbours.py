@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator, clone
 
 from dpglm._calls import checked
 from dpglm._validation import Array, check_integer
+from dpglm.audit.games import OutOfStepError, Replay
 from dpglm.data.memory import DenseRows
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec, Rows
@@ -23,7 +24,6 @@ from dpglm.estimators._private import PrivateFit
 from dpglm.exceptions import LowSignalWarning, PublicInformationWarning
 from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.noise import NoiseSource, noise_source
-from dpglm.privacy.noise.source import Observer
 from dpglm.problem.loss import Target
 from dpglm.solvers.base import Plan
 
@@ -175,32 +175,6 @@ def prepared(table: Table, spec: DataSpec) -> Rows:
 # The plan of an estimator, and the rows as it prepares them.
 
 
-@final
-class _StoppedError(Exception):
-    def __init__(self, plan: Plan, rows: Rows) -> None:
-        super().__init__()
-        self.plan, self.rows = plan, rows
-
-
-@final
-class _Stop(Observer):
-    """Stops a fit when it would run its plan."""
-
-    name = "none"
-
-    def begins(self, plan: Plan, rows: Rows) -> None:
-        raise _StoppedError(plan, rows)
-
-    def words(self, count: int) -> NDArray[np.uint64]:
-        raise AssertionError("no fit asks for noise before it runs its plan")
-
-    def answer(self, declared: Any, value: Any) -> Any:
-        raise AssertionError("no fit releases anything before it runs its plan")
-
-    def sample(self, n_rows: int, sampling_rate: float) -> NDArray[np.bool_]:
-        raise AssertionError("no fit draws a sample before it runs its plan")
-
-
 def captured(estimator: BaseEstimator, table: Table) -> tuple[Plan, Rows]:
     """Fit an estimator up to the run of its plan; return plan and prepared rows.
 
@@ -211,10 +185,11 @@ def captured(estimator: BaseEstimator, table: Table) -> tuple[Plan, Rows]:
         # The rows are synthetic; the caller checks that plans do not depend on them.
         warnings.simplefilter("ignore", LowSignalWarning)
         warnings.simplefilter("ignore", PublicInformationWarning)
+        begun = Replay()
         try:
-            clone(estimator).set_params(random_state=_Stop()).fit(table.X, table.y)
-        except _StoppedError as stopped:
-            return stopped.plan, _weighted(stopped.rows, table)
+            clone(estimator).set_params(random_state=begun).fit(table.X, table.y)
+        except OutOfStepError:
+            return begun.plan, _weighted(begun.rows, table)
     raise ValueError(f"target must be an estimator of dpglm, got {estimator!r}")
 
 

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -139,13 +139,8 @@ _RIDGE = 1e-9
 _RUNS_PER_VALUE = 4
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Observation:
-    """The observation of a run: values, and their log-likelihood ratio by the declared noise."""
-
-    values: Array
-    log_ratio: float | None
+Observation: TypeAlias = tuple[Array, float | None]
+"""The values that a run shows, and their log-likelihood ratio by the declared noise."""
 
 
 @final
@@ -161,7 +156,7 @@ class AttackScore:
 # No statistic has more power.
 _LIKELIHOOD_RATIO = AttackScore(
     "likelihood ratio of all releases",
-    lambda observations: np.array([one.log_ratio for one in observations], dtype=np.float64),
+    lambda observations: np.array([ratio for _, ratio in observations], dtype=np.float64),
     is_learned=False,
 )
 
@@ -170,7 +165,7 @@ def candidate_scores(
     first: Sequence[Observation], second: Sequence[Observation]
 ) -> tuple[AttackScore, ...]:
     """Learn statistics from held-out runs; the linear one is Fisher's discriminant."""
-    scores: list[AttackScore] = [] if first[0].log_ratio is None else [_LIKELIHOOD_RATIO]
+    scores: list[AttackScore] = [] if first[0][1] is None else [_LIKELIHOOD_RATIO]
     a, b = _values(first), _values(second)
     together = np.concatenate([a, b])
     scale = together.std(axis=0)
@@ -207,7 +202,7 @@ def candidate_scores(
 
 
 def _values(observations: Sequence[Observation]) -> Array:
-    return np.array([one.values for one in observations], dtype=np.float64)
+    return np.array([values for values, _ in observations], dtype=np.float64)
 
 
 # Claims of mechanisms, as the error rates that every test must then have.
