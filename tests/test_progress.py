@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from dpglm import LogisticRegression, NoisyGD, PrivateGridSearchCV, _calls
 from dpglm._calls import (
-    Bars,
-    Lines,
     ProgressStage,
+    in_bars,
+    in_lines,
     is_listening,
     listening,
     shown,
@@ -200,12 +200,12 @@ def work(listener, clock, seconds):
 class TestLines:
     def test_a_line_after_each_quarter_of_the_outermost_stage(self):
         lines = []
-        work(Lines(lines.append), Clock(), 1.0)
+        work(in_lines(lines.append), Clock(), 1.0)
         assert lines == [f"Private fit: {done} of 10" for done in (3, 5, 8, 10)]
 
     def test_a_next_stage_begins_anew(self):
         said = []
-        lines = Lines(said.append)
+        lines = in_lines(said.append)
         for _ in range(2):
             with listening(lines), stage("work", 1) as advance:
                 advance(1)
@@ -213,7 +213,7 @@ class TestLines:
 
     def test_infinite_value_draws_no_line(self):
         said = []
-        with listening(Lines(said.append)), stage("Planning") as advance:
+        with listening(in_lines(said.append)), stage("Planning") as advance:
             advance(1)
         assert said == []
 
@@ -239,7 +239,7 @@ class TestBars:
     def test_a_bar_with_the_time_that_is_left(self):
         clock = Clock()
         bars, out = self.bars(clock)
-        with bars, listening(Bars(bars, clock)), stage("Private fit", 10) as advance:
+        with bars, listening(in_bars(bars, clock)), stage("Private fit", 10) as advance:
             for _ in range(5):
                 clock.now += 60.0
                 advance(1)
@@ -251,7 +251,7 @@ class TestBars:
 
     def test_names_are_only_text(self):
         bars, out = self.bars(Clock())
-        with bars, listening(Bars(bars, Clock())), stage("a [bold]name[/bold]", 2):
+        with bars, listening(in_bars(bars, Clock())), stage("a [bold]name[/bold]", 2):
             bars.refresh()
         assert "a [bold]name[/bold]" in out.getvalue()
 
@@ -263,7 +263,7 @@ class TestBars:
                 update=lambda task, completed: None,
                 remove_task=lambda task: None,
             )
-            work(Bars(bars, clock), clock, seconds)
+            work(in_bars(bars, clock), clock, seconds)
             assert tasks[0] == "Private fit"
             assert ("  Pass over the rows" in tasks) == seen
 
@@ -274,7 +274,7 @@ class TestBars:
             update=lambda task, completed: drawn.append(completed),
             remove_task=lambda task: None,
         )
-        with listening(Bars(bars, clock)), stage("Private fit", 10_000) as advance:
+        with listening(in_bars(bars, clock)), stage("Private fit", 10_000) as advance:
             for _ in range(10_000):
                 clock.now += 1e-4
                 advance(1)
@@ -332,14 +332,9 @@ class TestVerbose:
     ):
         bars = []
 
-        def listener():
-            import contextlib
-
-            return contextlib.nullcontext(bars.append)
-
         for one in (_base, _private):
             monkeypatch.setattr(one, "is_watched", lambda: True)
-        monkeypatch.setattr(_calls, "_listener", listener)
+        monkeypatch.setattr(_calls, "in_lines", lambda write: bars.append)
         fit_classifier(verbose=verbose, solver=NoisyGD(n_steps=3))
         assert len(of("Private fit", bars)) == 5
         assert len(re.findall("noisy gradient norm", capfd.readouterr().err)) == n_lines

@@ -14,7 +14,7 @@ import time
 import typing
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar, final
 
@@ -46,26 +46,9 @@ class ProgressStage:
 Listener: TypeAlias = Callable[[ProgressStage], None]
 
 
-@final
-@dataclass
-class _Telling:
-    """A listener, and the open stages."""
-
-    listener: Listener
-    open: list[object] = field(default_factory=list)
-    failed: bool = False
-
-    def tell(self, one: ProgressStage) -> None:
-        """Call the listener unless it has failed, as its errors must not end a charged run."""
-        if self.failed:
-            return
-        self.failed = True
-        with contextlib.suppress(Exception):
-            self.listener(one)
-            self.failed = False
-
-
-_TELLING: ContextVar[_Telling | None] = ContextVar("dpglm_progress", default=None)
+_TELLING: ContextVar[tuple[Listener, list[object]] | None]
+_TELLING = ContextVar("dpglm_progress", default=None)
+"""The listener, and the open stages."""
 
 
 def is_listening() -> bool:
@@ -77,9 +60,20 @@ def is_listening() -> bool:
 def listening(listener: Listener) -> Iterator[None]:
     """Call a listener with each stage of this block that begins, advances or ends.
 
-    After an exception, which is dropped, it is not called again.
+    After an exception, which is dropped, it is not called again: its errors must not end a charged
+    run.
     """
-    token = _TELLING.set(_Telling(listener))
+    failed = False
+
+    def tell(one: ProgressStage) -> None:
+        nonlocal failed
+        if not failed:
+            failed = True
+            with contextlib.suppress(Exception):
+                listener(one)
+                failed = False
+
+    token = _TELLING.set((tell, []))
     try:
         yield
     finally:
@@ -99,21 +93,22 @@ def stage(
     if telling is None:
         yield lambda by: None
         return
-    mark, depth, done = object(), max(least_depth, len(telling.open)), 0
-    telling.open.append(mark)
+    tell, opened = telling
+    mark, depth, done = object(), max(least_depth, len(opened)), 0
+    opened.append(mark)
 
     def advance(by: int) -> None:
         nonlocal done
         done += by
         if by:
-            telling.tell(ProgressStage(name, done, total, depth))
+            tell(ProgressStage(name, done, total, depth))
 
-    telling.tell(ProgressStage(name, 0, total, depth))
+    tell(ProgressStage(name, 0, total, depth))
     try:
         yield advance
     finally:
-        telling.open.remove(mark)
-        telling.tell(ProgressStage(name, done, total, depth, is_over=True))
+        opened.remove(mark)
+        tell(ProgressStage(name, done, total, depth, is_over=True))
 
 
 @contextlib.contextmanager
@@ -183,67 +178,56 @@ def shown() -> Iterator[None]:
     if is_listening():
         yield
         return
-    with contextlib.ExitStack() as closing:
-        closing.enter_context(listening(closing.enter_context(_listener())))
+    if not is_watched():
+        with listening(in_lines(lambda text: sys.stderr.write(f"{text}\n"))):
+            yield
+        return
+    rich = importlib.import_module("rich.progress")
+    progress = rich.Progress(*_columns(), console=_console(), transient=True, **_SPEED)
+    with progress as bars, listening(in_bars(bars)):
         yield
 
 
-@contextlib.contextmanager
-def _listener() -> Iterator[Listener]:
-    if not is_watched():
-        yield Lines(lambda text: sys.stderr.write(f"{text}\n"))
-        return
-    rich = importlib.import_module("rich.progress")
-    with rich.Progress(*_columns(), console=_console(), transient=True, **_SPEED) as bars:
-        yield Bars(bars)
+def in_lines(write: Callable[[str], Any]) -> Listener:
+    """Return a listener that writes a line after each quarter of an outermost stage."""
+    quarters = 0
 
-
-@final
-@dataclass
-class Lines:
-    """Writes a line after each quarter of an outermost stage."""
-
-    write: Callable[[str], Any]
-    _quarters: int = 0
-
-    def __call__(self, one: ProgressStage) -> None:
-        """Take note of a stage."""
+    def listen(one: ProgressStage) -> None:
+        nonlocal quarters
         if one.depth or one.is_over or not one.total:
             return
-        before, self._quarters = self._quarters, one.done * _LINES_OF_A_LOG // one.total
-        if self._quarters > before:
-            self.write(f"{one.name}: {one.done} of {one.total}")
+        before, quarters = quarters, one.done * _LINES_OF_A_LOG // one.total
+        if quarters > before:
+            write(f"{one.name}: {one.done} of {one.total}")
+
+    return listen
 
 
-@final
-@dataclass
-class Bars:
-    """Draws bars with rich."""
-
-    bars: Any
-    clock: Clock = time.monotonic
-    _began: dict[int, float] = field(default_factory=dict)
+def in_bars(bars: Any, clock: Clock = time.monotonic) -> Listener:
+    """Return a listener that draws bars with rich."""
+    began: dict[int, float] = {}
     # The bar of each depth, and the time of its last update.
-    _drawn: dict[int, tuple[Any, float]] = field(default_factory=dict)
+    drawn: dict[int, tuple[Any, float]] = {}
 
-    def __call__(self, one: ProgressStage) -> None:
-        """Take note of a stage."""
-        now = self.clock()
-        began = self._began.setdefault(one.depth, now)
-        bar, drawn = self._drawn.get(one.depth, (None, -1e300))
+    def listen(one: ProgressStage) -> None:
+        now = clock()
+        start = began.setdefault(one.depth, now)
+        bar, last = drawn.get(one.depth, (None, -1e300))
         if one.is_over:
-            del self._began[one.depth]
-            if self._drawn.pop(one.depth, None) is not None:
-                self.bars.remove_task(bar)
+            del began[one.depth]
+            if drawn.pop(one.depth, None) is not None:
+                bars.remove_task(bar)
             return
-        is_long = one.depth == 0 or bar is not None or now - began >= _PATIENCE
-        if not is_long or (now - drawn < _PAUSE and one.done != one.total):
+        is_long = one.depth == 0 or bar is not None or now - start >= _PATIENCE
+        if not is_long or (now - last < _PAUSE and one.done != one.total):
             return
         if bar is None:
             name, left = "  " * one.depth + one.name, "left" if one.total else ""
-            bar = self.bars.add_task(name, total=one.total, left=left)
-        self.bars.update(bar, completed=one.done)
-        self._drawn[one.depth] = bar, now
+            bar = bars.add_task(name, total=one.total, left=left)
+        bars.update(bar, completed=one.done)
+        drawn[one.depth] = bar, now
+
+    return listen
 
 
 def _console() -> Any:
