@@ -223,7 +223,7 @@ class TestNames:
     @pytest.mark.parametrize("page", PAGES, ids=relative)
     def test_commands_use_options_that_exist(self, page):
         click = pytest.importorskip("click")
-        from dpglm.cli.app import app
+        from dpglm.cli.commands import app
 
         for block in blocks(page.read_text()):
             for line in block.code.splitlines():

@@ -169,7 +169,7 @@ def test_on_the_page(monkeypatch, undrawn):
 
 def test_on_the_terminal(tmp_path):
     testing = pytest.importorskip("click.testing")
-    from dpglm.cli.app import app
+    from dpglm.cli.commands import app
 
     certificate, found = spent_by(Preprocessed([Center()], FEW, [0.1]))
     path = tmp_path / "certificate.json"

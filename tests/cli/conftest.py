@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from dpglm.cli.app import app
+from dpglm.cli.commands import app
 
 SCHEMA = {
     "columns": {

@@ -15,7 +15,7 @@ import pytest
 
 from dpglm import ApproximateDP, PrivacyLedger
 from dpglm.cli import main
-from dpglm.cli.app import app
+from dpglm.cli.commands import app
 from dpglm.cli.files import reserved
 from dpglm.moments import release_moments
 from dpglm.report.model_file import load_model

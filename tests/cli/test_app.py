@@ -10,7 +10,7 @@ import pytest
 
 import dpglm
 from dpglm.cli import options
-from dpglm.cli.app import app
+from dpglm.cli.commands import app
 
 COMMANDS = [
     "demo",
@@ -153,7 +153,7 @@ def test_plan_from_a_file(run, files):
 def test_help_does_not_wait_for_heavy_packages():
     heavy = ["dp_accounting", "matplotlib", "pandas", "pyarrow.parquet", "sklearn"]
     code = (
-        "import sys\nfrom dpglm.cli import app\n"
+        "import sys\nimport dpglm.cli.commands\n"
         f"sys.stderr.write(repr([name for name in {heavy} if name in sys.modules]))"
     )
     assert shell(code).stderr == "[]"

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dpglm.cli.app import app
-from dpglm.cli.console import InputError
-from dpglm.cli.rows import Condition, selected
+from dpglm.cli.commands import app
+from dpglm.cli.console import CommandError
+from dpglm.cli.rows import holds, read_conditions, selected
 
 SCHEMA = {
     "columns": {
@@ -26,29 +26,30 @@ CELLS = np.array([" 17.0", "x", "", None, np.nan, 17, -3.5, "ä"], dtype=object)
 
 
 @pytest.mark.parametrize(
-    ("text", "holds"),
+    ("text", "places"),
     [("c=17", [0, 5]), ("c!=17", [1, 6, 7]), ("c=", [2, 3, 4]), ("c!=", [0, 1, 5, 6, 7]),
      ("c<0", [6]), ("c>=17", [0, 5]), ("c=x", [1]), ("c = a\u0308", [7]), ("c>", []),
      ("c!=x", [0, 5, 6, 7])],
 )  # fmt: skip
-def test_condition_compares_numbers_by_value_and_text_as_text(text, holds):
-    found = Condition.read(text, ["c", "other"]).holds(CELLS)
-    assert np.flatnonzero(found).tolist() == holds
+def test_condition_compares_numbers_by_value_and_text_as_text(text, places):
+    ((name, *how),) = read_conditions([text], ["c", "other"])
+    assert name == "c"
+    assert np.flatnonzero(holds(*how, CELLS)).tolist() == places
 
 
 def test_names_of_columns_may_contain_signs():
-    assert Condition.read("a<b>=3", ["a", "a<b"]) == Condition("a<b", ">=", "3")
-    with pytest.raises(InputError, match="must be COLUMN"):
-        Condition.read("none=1", ["a"])
+    assert read_conditions(["a<b>=3"], ["a", "a<b"]) == [("a<b", ">=", "3")]
+    with pytest.raises(CommandError, match="must be COLUMN"):
+        read_conditions(["none=1"], ["a"])
 
 
 def test_rows_that_do_not_count_have_valid_cells():
     table = {"c": CELLS, "g": np.arange(8)}
-    counts, made = selected([Condition.read("c=x", table)], table, kept="g")
+    counts, made = selected(read_conditions(["c=x"], table), table, kept="g")
     assert counts.tolist() == [False, True, *[False] * 6]
     assert made["c"].tolist() == ["x"] * 8
     assert made["g"].tolist() == list(range(8))
-    counts, made = selected([Condition.read("c=nowhere", table)], table, kept="g")
+    counts, made = selected(read_conditions(["c=nowhere"], table), table, kept="g")
     assert not counts.any()
     assert made["g"].tolist() == list(range(8))
 

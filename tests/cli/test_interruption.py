@@ -12,7 +12,7 @@ import pytest
 
 import dpglm
 from dpglm import ApproximateDP, PrivacyLedger
-from dpglm.cli.app import app
+from dpglm.cli.commands import app
 from dpglm.cli.files import SpendingWatch
 from dpglm.solvers.checkpoint import RunCheckpoint
 

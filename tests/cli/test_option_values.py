@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from dpglm.cli.app import app
+from dpglm.cli.commands import app
 from dpglm.cli.console import CommandPath
 
 TEXTS = ("", "x", "-1", "0", "nan", "1e999", "9" * 400, "[]", '{"a": 1}', "=", "age=", "age=1",

@@ -58,7 +58,7 @@ def test_documented_commands_work_in_order(run, tmp_path, monkeypatch):
 def test_predictions_go_through_a_pipe(fit, run, files):
     from click.testing import CliRunner
 
-    from dpglm.cli.app import app
+    from dpglm.cli.commands import app
 
     assert fit().exit_code == 0
     assert run("predict", "people.csv", "--model", "model.json", "-o", "p.csv").exit_code == 0

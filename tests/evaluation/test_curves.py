@@ -107,7 +107,7 @@ def found(scores, y, probabilities=True, mu=1e4, n_fine=320, thresholds=(), n_ce
     released = run(plan, rows, SeededNoise(0)).w
     (cells,) = plan.method.found(released)
     table = released[-tables[0].size :].reshape(tables[0].sizes)
-    return MergedCells.of(cells, probabilities), table / tables[0].weight
+    return MergedCells(cells, probabilities, cells.shares), table / tables[0].weight
 
 
 @pytest.mark.parametrize("probabilities", [True, False])

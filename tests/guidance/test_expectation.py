@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from dpglm import GaussianDP, LogisticRegression, PoissonRegressor, Ridge, RidgeClassifier
-from dpglm.guidance import guidance
-from dpglm.guidance.expectation import HOPELESS
+from dpglm.guidance import HOPELESS, guidance
 from dpglm.report.page import coefficient_table
 from dpglm.solvers.auto import signal_to_noise
 from tests.fits import fit_classifier

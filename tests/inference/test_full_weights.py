@@ -6,7 +6,7 @@ from sklearn.linear_model import LinearRegression as Usual
 from sklearn.linear_model import LogisticRegression as UsualClasses
 
 from dpglm import LinearRegression, LogisticRegression
-from dpglm.guidance.expectation import guidance
+from dpglm.guidance import guidance
 from dpglm.privacy import GaussianDP
 
 N = 20_000

@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from dpglm.cli.app import app
+from dpglm.cli.commands import app
 from dpglm.cli.console import CommandPath, Use, guarded
 from dpglm.cli.options import INPUT_FILE, OUTPUT_FILE
 

@@ -14,7 +14,7 @@ from scipy import sparse
 
 from dpglm import GaussianDP, LogisticRegression, MappedRows, NoisyGD, PrivacyLedger
 from dpglm.cli import console as paths
-from dpglm.cli.app import app
+from dpglm.cli.commands import app
 from dpglm.data.compiled import kernels
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec

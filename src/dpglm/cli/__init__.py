@@ -17,7 +17,7 @@ def main() -> None:
     except KeyboardInterrupt as stop:
         # While packages are loaded, or a message is printed.
         sys.stderr.write("Interrupted.\n")
-        raise SystemExit(getattr(stop, "exit_code", 130)) from None
+        raise SystemExit(*(stop.args or (130,))) from None
 
 
 def _run() -> None:
@@ -31,7 +31,7 @@ def _run() -> None:
     if sys.flags.optimize > 1:
         sys.stderr.write("The command line reads docstrings: run Python without -OO.\n")
         raise SystemExit(2)
-    from dpglm.cli.app import app
+    from dpglm.cli.commands import app
     from dpglm.cli.console import unfailing_streams
     from dpglm.cli.files import listen
 

@@ -140,25 +140,27 @@ _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\u
 
 
 @final
-class InputError(click.ClickException):
-    """Ends the program: invalid input with exit code 2, an error after spending with 3."""
+class CommandError(click.ClickException):
+    """Ends the program: invalid input with exit code 2, an error after spending with 3.
+
+    Larger codes are for Ctrl-C and other signals, as shells expect; the message lacks "Error".
+    """
 
     def __init__(self, message: str, exit_code: int = 2) -> None:
         super().__init__(plain(message))
         vars(self)["exit_code"] = exit_code
 
-
-@final
-class Interrupted(click.ClickException):
-    """The user pressed Ctrl-C, or a signal came; ends the program as shells expect."""
-
-    def __init__(self, message: str, exit_code: int = 130) -> None:
-        super().__init__(message)
-        vars(self)["exit_code"] = exit_code
-
     def show(self, file: IO[Any] | None = None) -> None:
-        """Print the message without the word "Error"."""
-        click.echo(plain(self.message), file=file, err=True)
+        """Print the message."""
+        if self.exit_code <= 3:
+            super().show(file)
+        else:
+            click.echo(self.message, file=file, err=True)
+
+
+def interrupted(message: str, stop: KeyboardInterrupt) -> CommandError:
+    """Return the end of a program by Ctrl-C, or by a signal that ``files.listen`` noted."""
+    return CommandError(message, *(stop.args or (130,)))
 
 
 def plain(text: str) -> str:
@@ -265,17 +267,17 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
             except KeyboardInterrupt as stop:
                 watch = context.meta.get(_WATCH)
                 said = _ANY_INTERRUPTION if watch is None else watch.interrupted()
-                raise Interrupted(said, getattr(stop, "exit_code", 130)) from None
+                raise interrupted(said, stop) from None
             except click.Abort:
                 raise
             except Exception as error:
                 watch = context.meta.get(_WATCH)
                 spent = "" if watch is None else watch.failed()
                 if spent:
-                    raise InputError(f"{_message(error)}\n{spent}", 3) from error
+                    raise CommandError(f"{_message(error)}\n{spent}", 3) from error
                 if isinstance(error, click.ClickException):
                     raise
-                raise InputError(_message(error)) from error
+                raise CommandError(_message(error)) from error
 
     return run
 
@@ -306,7 +308,7 @@ def _check_printed(context: click.Context) -> None:
         if lost.errno == errno.EPIPE:
             # The reader of a pipe has gone, and wants no message.
             raise SystemExit(2)
-        raise InputError(f"standard output: {_of_system(lost)}")
+        raise CommandError(f"standard output: {_of_system(lost)}")
     if lost.errno != errno.EPIPE:
         note(f"Warning: standard output: {_of_system(lost)}; all files were written")
 

@@ -31,15 +31,6 @@ _SIGNALS = tuple(
 )
 
 
-@final
-class Stopped(KeyboardInterrupt):
-    """A signal has asked the command to stop."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.exit_code = 128 + number
-
-
 def listen() -> None:
     """Let SIGTERM and SIGHUP stop the command as SIGINT does, unless they are ignored."""
     owner = os.getpid()
@@ -48,7 +39,7 @@ def listen() -> None:
         if os.getpid() != owner:
             # A worker process has nothing to clean up.
             os._exit(128 + number)
-        raise Stopped(number)
+        raise KeyboardInterrupt(128 + number)
 
     for one in _SIGNALS:
         # nohup has SIGHUP ignored.
@@ -278,7 +269,7 @@ def require_report() -> None:
 
 
 def publish_numbers(
-    make: Callable[[PrivacyLedger | None], Any],
+    make: Callable[..., Any],
     kind: str,
     write_page: Callable[[Any, Path], None] | None,
     report: Path | None,
@@ -287,7 +278,7 @@ def publish_numbers(
     force: bool,
     others: Mapping[Path, Callable[[Any], Mapping[str, Any]]] = MappingProxyType({}),
 ) -> None:
-    """Make a description or an evaluation, then write and print it.
+    """Make a description or an evaluation, charged to ``ledger``, then write and print it.
 
     ``others`` maps further JSON files to their contents.
     """
@@ -299,7 +290,7 @@ def publish_numbers(
         written += [report / one for one in ("certificate.json", f"{kind}.html", f"{kind}.json")]
     watch = spending(SpendingWatch(ledger))
     with reserved(written, force=force) as outputs:
-        found = make(ledger)
+        found = make(ledger=ledger)
 
         def write(drafts: Mapping[Path, Path]) -> None:
             for path, document in others.items():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, final
 
 from dpglm._calls import shown
 from dpglm._registry import ESTIMATORS
-from dpglm.cli.console import InputError, note
+from dpglm.cli.console import CommandError, note
 from dpglm.cli.options import INPUT_FILE, EstimatorName, numbers
 from dpglm.tables.schema import Schema
 from dpglm.tables.targets import CountTarget
@@ -80,7 +80,7 @@ class ModelOptions:
         for text in self.reference:
             name, equals, category = text.rpartition("=")
             if not equals and text != "first":
-                raise InputError(f"--reference {text}: must be COLUMN=CATEGORY, or 'first'")
+                raise CommandError(f"--reference {text}: must be COLUMN=CATEGORY, or 'first'")
             schema = schema.with_reference({name: category} if equals else category)
         return schema.with_formula(self.formula)
 
@@ -88,11 +88,11 @@ class ModelOptions:
         """Refuse options of additive models without --additive, and those that exclude it."""
         for flag, values in (("--interaction", self.interaction), ("--monotone", self.monotone)):
             if values and not self.additive:
-                raise InputError(f"{flag} {values[0]}: needs --additive")
+                raise CommandError(f"{flag} {values[0]}: needs --additive")
         excluded = ("estimator", "reference", "formula", "trials")
         for name in excluded if self.additive else ():
             if getattr(self, name):
-                raise InputError(
+                raise CommandError(
                     f"--{name} cannot be combined with --additive, which makes curves of all "
                     "columns of the schema and takes the model from the target. For another loss "
                     "use --set loss=NAME"
@@ -101,7 +101,7 @@ class ModelOptions:
     def make(self, schema: Schema, **parameters: Any) -> Any:
         """Make the estimator for a schema, with parameters that other options decide."""
         if self.target is not None and self.target != schema.target.name:
-            raise InputError(
+            raise CommandError(
                 f"--target {self.target}: the schema's target is {schema.target.name!r}; name that "
                 "column, or change the schema"
             )
@@ -113,7 +113,7 @@ class ModelOptions:
             name = schema.target.default_estimator if self.trials is None else "binomial"
         elif not _takes(name, known):
             able = (one for one in ESTIMATORS if _takes(one, known))
-            raise InputError(
+            raise CommandError(
                 f"--estimator {name} cannot predict the target {schema.target.name!r} as the "
                 f"schema describes it: choose among {', '.join(able)}"
             )
@@ -128,9 +128,9 @@ class ModelOptions:
         parameters |= {"row_norm": schema.row_norm, **known}
         made = make_estimator(name, self.settings, self.inference, **parameters)
         if made.fit_intercept and not schema.encoding.has_intercept:
-            raise InputError(f"--set fit_intercept=true: the formula {schema.formula!r} has none")
+            raise CommandError(f"--set fit_intercept=true: the formula {schema.formula!r} has none")
         if schema.encoding.has_intercept and not made.fit_intercept:
-            raise InputError(
+            raise CommandError(
                 "--set fit_intercept=false: the columns are centred, which needs an intercept. For "
                 "a model without one write '0 +' into the formula, as in --formula '0 + .', which "
                 "has all columns"
@@ -171,21 +171,21 @@ class ModelOptions:
         exposure, bounds = self.exposure, self.exposure_bounds
         if exposure is None:
             if bounds is not None:
-                raise InputError(f"--exposure-bounds {bounds}: needs --exposure, the column")
+                raise CommandError(f"--exposure-bounds {bounds}: needs --exposure, the column")
             return {}
         if schema.target.n_classes is not None:
-            raise InputError("--exposure is for counts and amounts, and the target is neither")
+            raise CommandError("--exposure is for counts and amounts, and the target is neither")
         if exposure in (*schema.column_names, schema.target.name):
-            raise InputError(f"--exposure {exposure}: the schema uses this column already")
+            raise CommandError(f"--exposure {exposure}: the schema uses this column already")
         if bounds is None:
             if self.inference is not None:
-                raise InputError(
+                raise CommandError(
                     "--inference needs --exposure-bounds LOW,HIGH, public bounds on the exposures"
                 )
             return {}
         low, high = numbers("--exposure-bounds", bounds, "0.1,10")
         if not 0.0 < low <= high < math.inf:
-            raise InputError(
+            raise CommandError(
                 f"--exposure-bounds {bounds}: give two numbers above 0, such as 0.1,10"
             )
         return {"offset_bounds": (math.log(low), math.log(high))}
@@ -193,17 +193,17 @@ class ModelOptions:
     def _check_trials(self, estimator: str, schema: Schema, *, counts: bool) -> None:
         """Refuse trials unless the model ``counts`` successes, and successes without trials."""
         if counts and self.trials is None:
-            raise InputError(
+            raise CommandError(
                 f"--estimator {estimator}: the target {schema.target.name!r} counts successes: "
                 "name the column with their trials with --trials COLUMN"
             )
         if self.trials is not None and not counts:
-            raise InputError(
+            raise CommandError(
                 f"--trials {self.trials}: is for --estimator binomial and a target of the type "
                 '"count", with the largest number of trials as "high"'
             )
         if self.trials in (*schema.column_names, schema.target.name):
-            raise InputError(f"--trials {self.trials}: the schema uses this column already")
+            raise CommandError(f"--trials {self.trials}: the schema uses this column already")
 
 
 def _pair(text: str, schema: Schema) -> tuple[str, str]:
@@ -211,7 +211,7 @@ def _pair(text: str, schema: Schema) -> tuple[str, str]:
     pairs = [(text[:i], text[i + 1 :]) for i, letter in enumerate(text) if letter == ":"]
     known = [pair for pair in pairs if set(pair) <= set(schema.column_names)]
     if len(known) != 1:
-        raise InputError(
+        raise CommandError(
             f"--interaction {text}: must be COLUMN:COLUMN, two columns of the schema, "
             f"{', '.join(schema.column_names)}"
         )
@@ -221,7 +221,7 @@ def _pair(text: str, schema: Schema) -> tuple[str, str]:
 def _direction(text: str) -> tuple[str, int]:
     name, _, direction = text.rpartition("=")
     if direction not in ("+1", "1", "-1") or not name:
-        raise InputError(f"--monotone {text}: must be COLUMN=+1 or COLUMN=-1")
+        raise CommandError(f"--monotone {text}: must be COLUMN=+1 or COLUMN=-1")
     return name, int(direction)
 
 

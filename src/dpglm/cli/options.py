@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, final
 import click
 
 from dpglm._registry import ESTIMATORS
-from dpglm.cli.console import CommandPath, InputError, Use, guarded
+from dpglm.cli.console import CommandError, CommandPath, Use, guarded
 from dpglm.tables.databases import Address
 from dpglm.tables.files import Dialect
 
@@ -259,7 +259,7 @@ class Account:
         if self.ledger is None:
             for flag, value in (("--label", label), ("--part", ", ".join(self.part))):
                 if value:
-                    raise InputError(f"{flag} {value}: needs --ledger")
+                    raise CommandError(f"{flag} {value}: needs --ledger")
             return None
         from dpglm.ledger import PrivacyLedger
 
@@ -347,16 +347,16 @@ class Protected:
             for name in ("max_rows_per_group", "n_groups"):
                 if getattr(self, name) is not None:
                     flag = "--" + name.replace("_", "-")
-                    raise InputError(
+                    raise CommandError(
                         f"{flag} {getattr(self, name)}: needs --groups, the column with group ids"
                     )
             return
         if is_limited and self.max_rows_per_group is None:
-            raise InputError(
+            raise CommandError(
                 f"--groups {self.groups}: needs --max-rows-per-group, which sets the noise scale"
             )
         if self.groups in taken:
-            raise InputError(f"--groups {self.groups}: this column is used for something else")
+            raise CommandError(f"--groups {self.groups}: this column is used for something else")
 
     def check_public_sizes(self) -> None:
         """Require public sizes where the relation keeps the exact ones private."""
@@ -369,7 +369,7 @@ class Protected:
             if self.n_rows is None and self.adjacency == "replace_one":
                 lacking.append(("rows in groups", "--n-rows"))
         for what, flag in lacking:
-            raise InputError(
+            raise CommandError(
                 f"--adjacency {self.adjacency} keeps the number of {what} private: give a public "
                 f"estimate with {flag}"
             )
@@ -380,5 +380,5 @@ def numbers(flag: str, text: str, example: str) -> tuple[float, float]:
     try:
         low, high = map(float, text.split(","))
     except ValueError:
-        raise InputError(f"{flag} {text}: give two numbers, such as {example}") from None
+        raise CommandError(f"{flag} {text}: give two numbers, such as {example}") from None
     return low, high

@@ -7,12 +7,12 @@ import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.cli.console import InputError, note
+from dpglm.cli.console import CommandError, note
 from dpglm.tables.cells import as_cells, as_numbers
 from dpglm.tables.databases import Address
 from dpglm.tables.files import named_errors, storage_types
@@ -32,49 +32,48 @@ _SIGNS: Mapping[str, Callable[[Any, Any], bool]] = {
 }
 
 
-@final
-@dataclass(frozen=True)
-class Condition:
-    """A comparison of the cells of a column with a value."""
+Condition: TypeAlias = tuple[str, str, str]
+"""A comparison of the cells of a column with a value: column, sign and value."""
 
-    column: str
-    sign: str
-    value: str
 
-    @classmethod
-    def read(cls, text: str, columns: Collection[str]) -> Self:
-        """Read a condition; names of columns may contain signs."""
+def read_conditions(texts: Sequence[str], columns: Collection[str]) -> list[Condition]:
+    """Read conditions; names of columns may contain signs."""
+    found = []
+    for text in texts:
         for name in sorted(columns, key=len, reverse=True):
             rest = text.removeprefix(name).lstrip() if text.startswith(name) else ""
-            for sign in _SIGNS:
-                if rest.startswith(sign):
-                    return cls(name, sign, rest.removeprefix(sign).strip())
-        raise InputError(
-            f"--where {text}: must be COLUMN, one of {' '.join(_SIGNS)}, and a value, with a "
-            f"column of the data: {', '.join(columns)}"
-        )
+            sign = next(filter(rest.startswith, _SIGNS), None)
+            if sign is not None:
+                found.append((name, sign, rest.removeprefix(sign).strip()))
+                break
+        else:
+            raise CommandError(
+                f"--where {text}: must be COLUMN, one of {' '.join(_SIGNS)}, and a value, with a "
+                f"column of the data: {', '.join(columns)}"
+            )
+    return found
 
-    def holds(self, cells: Any) -> NDArray[np.bool_]:
-        """Return whether the condition holds for each cell.
 
-        Missing cells only equal a missing value. Numbers are compared by value, other cells as
-        text.
-        """
-        compare, number = _SIGNS[self.sign], _number(self.value)
-        found = np.zeros(len(cells), dtype=np.bool_)
-        for place, cell in enumerate(np.asarray(cells, dtype=object).tolist()):
-            text = _text(cell)
-            if not text or not self.value:
-                missing = compare(text, "") if self.sign in ("=", "!=") else False
-                found[place] = missing and not self.value
-                continue
-            own = _number(text) if number is not None else None
-            if number is not None and own is None:
-                found[place] = self.sign == "!="
-            else:
-                left, right = (text, _text(self.value)) if own is None else (own, number)
-                found[place] = compare(left, right)
-        return found
+def holds(sign: str, value: str, cells: Any) -> NDArray[np.bool_]:
+    """Return whether a condition holds for each cell.
+
+    Missing cells only equal a missing value. Numbers are compared by value, other cells as text.
+    """
+    compare, number = _SIGNS[sign], _number(value)
+    found = np.zeros(len(cells), dtype=np.bool_)
+    for place, cell in enumerate(np.asarray(cells, dtype=object).tolist()):
+        text = _text(cell)
+        if not text or not value:
+            missing = compare(text, "") if sign in ("=", "!=") else False
+            found[place] = missing and not value
+            continue
+        own = _number(text) if number is not None else None
+        if number is not None and own is None:
+            found[place] = sign == "!="
+        else:
+            left, right = (text, _text(value)) if own is None else (own, number)
+            found[place] = compare(left, right)
+    return found
 
 
 def selected(
@@ -93,7 +92,9 @@ def selected(
     """
     from sklearn.utils import _safe_indexing
 
-    counts = np.logical_and.reduce([one.holds(table[one.column]) for one in conditions])
+    counts = np.logical_and.reduce(
+        [holds(sign, value, table[name]) for name, sign, value in conditions]
+    )
     if not counts.any():
         valid: dict[str, Any] = {}
         every: list[Any] = [] if schema is None else [*schema.columns]
@@ -171,16 +172,16 @@ def read_rows(
     if not isinstance(data, Address):
         is_parquet = data.is_dir() or data.name.lower().endswith(_SUFFIXES)
         if stream and not is_parquet:
-            raise InputError(f"--stream needs Parquet, got {data}: convert the file first")
+            raise CommandError(f"--stream needs Parquet, got {data}: convert the file first")
         is_large = data.is_dir() or data.stat().st_size >= STREAMED_BYTES
         is_streamed = is_parquet and (stream or is_large)
     if is_streamed:
         if where:
-            raise InputError(f"--where {where[0]}: needs rows in memory, and these are streamed")
+            raise CommandError(f"--where {where[0]}: needs rows in memory, and these are streamed")
         from dpglm.data.stream.arrow import ArrowRows
 
         if trials is not None:
-            raise InputError(
+            raise CommandError(
                 f"--trials {trials}: needs rows in memory, and these are streamed: fit shares of "
                 "successes by ArrowRows(..., sample_weight=) in Python"
             )
@@ -191,9 +192,9 @@ def read_rows(
     others = [name for name in (exposure, trials, groups) if name is not None]
     numbers = [name for name in (exposure, trials) if name is not None]
     columns = tuple(storage_types(data, schema.csv))
-    conditions = [Condition.read(one, columns) for one in where]
+    conditions = read_conditions(where, columns)
     used = [*schema.column_names, schema.target.name, *others]
-    every = dict.fromkeys([*used, *(one.column for one in conditions)])
+    every = dict.fromkeys([*used, *(name for name, *_ in conditions)])
     table = schema.read_file(data, list(every), numbers)
     counts = None
     if conditions:
@@ -255,24 +256,24 @@ def offset_of(
     fitted = model.offset_column
     given = [(kind, text) for kind, text in (("exposure", exposure), ("offset", offset)) if text]
     if len(given) > 1:
-        raise InputError("--exposure and --offset must not both be given")
+        raise CommandError("--exposure and --offset must not both be given")
     if fitted is None:
         if given:
-            raise InputError(f"--{given[0][0]} {given[0][1]}: the model was fitted without one")
+            raise CommandError(f"--{given[0][0]} {given[0][1]}: the model was fitted without one")
         return {}
     kind, text = given[0] if given else (fitted.kind, fitted.name)
     cure = f"name it with --{kind} COLUMN, or give " + (
         "--exposure 1 for means at an exposure of 1" if fitted.kind == "exposure" else "--offset 0"
     )
     if text is None:
-        raise InputError(
+        raise CommandError(
             f"the model was fitted with an {kind}, and its file does not name the column: {cure}"
         )
     number = _number(text) if given else None
     if number is not None:
         return {kind: number}
     if text not in present:
-        raise InputError(f"the data lack the column {text!r} of the model's {kind}: {cure}")
+        raise CommandError(f"the data lack the column {text!r} of the model's {kind}: {cure}")
     return {kind: text}
 
 

@@ -15,7 +15,7 @@ from dpglm.certificate.execution import PartInput, StudyPart
 from dpglm.data.collection import MatrixRows
 from dpglm.data.rows import Protection
 from dpglm.data.split import NUISANCES
-from dpglm.effects.question import Contributions, EffectQuestion
+from dpglm.effects.question import EffectQuestion
 from dpglm.exploration.design import plan_tables, run_tables
 from dpglm.oracle.counts import Cells
 from dpglm.solvers.base import Plan
@@ -117,13 +117,12 @@ class SumsPart(StudyPart):
             X = _errors(*asked.read(table, models, side), side, units_of(drawn_of(asked, models)))
         else:
             lines, _ = calibration_of(asked, models, given.earlier[CALIBRATION])
-            contributions = asked.contributions(table, models, side, lines)
+            found = asked.contributions(table, models, side, lines)
             if self.name == SPREAD:
-                sizes = np.abs(contributions.difference)
-                cells = np.searchsorted(_edges(asked.largest), sizes, side="right") - 1
+                cells = np.searchsorted(_edges(asked.largest), np.abs(found[0]), side="right") - 1
                 X = np.asarray(cells[:, np.newaxis], np.float64)
             else:
-                X = _within(contributions, bound_of(asked, given.earlier[SPREAD]))
+                X = _within(*found, bound_of(asked, given.earlier[SPREAD]))
         every = MatrixRows(X, np.zeros(len(X))).spread(None if chosen is None else chosen.counts)
         n_rows, facts = every.shape[0], asked.facts
         solution, certificate = run_tables(
@@ -243,21 +242,19 @@ def bound_of(question: EffectQuestion, spread: Sums) -> float:
     return float(edges[min(max(first, 1) + 1, len(edges) - 1)])
 
 
-def _within(contributions: Contributions, bound: float) -> Floats:
+def _within(
+    difference: Floats,
+    regressions: Floats,
+    residuals: Floats,
+    at_clip: NDArray[np.bool_],
+    bound: float,
+) -> Floats:
     """Return the columns of the tables of sums, in units of their bounds."""
-    inside = np.clip(contributions.difference / bound, -1.0, 1.0)
-    residuals = np.clip(contributions.residuals, -bound, bound)
-    total = (contributions.regressions + residuals) / (1.0 + bound)
-    return np.column_stack(
-        [
-            contributions.at_clip,
-            np.abs(contributions.difference) > bound,
-            inside,
-            2.0 * inside**2 - 1.0,
-            total,
-            2.0 * total**2 - 1.0,
-        ]
-    )
+    inside = np.clip(difference / bound, -1.0, 1.0)
+    total = (regressions + np.clip(residuals, -bound, bound)) / (1.0 + bound)
+    beyond = np.abs(difference) > bound
+    squares = [2.0 * one**2 - 1.0 for one in (inside, total)]
+    return np.column_stack([at_clip, beyond, inside, squares[0], total, squares[1]])
 
 
 @final

@@ -166,8 +166,13 @@ class EffectQuestion:
         nuisances: Sequence[tuple[Any, Any]],
         side: NDArray[Any],
         lines: Floats | None = None,
-    ) -> Contributions:
-        """Return the contribution of each row; ``lines`` is as in ``calibration_of``. Private."""
+    ) -> tuple[Floats, Floats, Floats, NDArray[np.bool_]]:
+        """Return contributions of rows to the means, in units of the range of the outcome. Private.
+
+        They are: that to the mean with treatment minus that without; the sum of both regressions;
+        residuals, which add to it; and whether the propensity is clipped. ``lines`` is as in
+        ``calibration_of``.
+        """
         treated, y, found = self.read(table, nuisances, side)
         if lines is not None:
             intercepts, slopes = lines[[0, 1, 1]][:, np.where(side == 0, 1, 0)].transpose(2, 0, 1)
@@ -177,32 +182,13 @@ class EffectQuestion:
         weight = np.where(treated, 1.0 / chance, 1.0 / (1.0 - chance))
         residual = weight * (y - np.where(treated, treatment, control))
         at_clip = (chance <= self.overlap) | (chance >= 1.0 - self.overlap)
-        return Contributions(
-            treatment - control + np.where(treated, residual, -residual),
-            treatment + control,
-            residual,
-            at_clip,
-        )
+        difference = treatment - control + np.where(treated, residual, -residual)
+        return difference, treatment + control, residual, at_clip
 
     def _in_range(self, values: Any) -> Floats:
         """Return numbers in units of the range of the outcome, from its middle."""
         low, high = self.range
         return np.asarray((np.clip(values, low, high) - low) / (high - low) - 0.5)
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Contributions:
-    """Contributions of rows to the mean outcomes, in units of the range of the outcome. Private.
-
-    ``difference`` is that to the mean with treatment minus that without. ``regressions`` is the sum
-    of both regressions, and ``residuals`` add to it. ``at_clip`` marks clipped propensities.
-    """
-
-    difference: Floats
-    regressions: Floats
-    residuals: Floats
-    at_clip: NDArray[np.bool_]
 
 
 def question_of(

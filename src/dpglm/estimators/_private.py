@@ -39,7 +39,7 @@ from dpglm.exceptions import (
     SlowSumsWarning,
     UnpaidReleaseWarning,
 )
-from dpglm.guidance.expectation import HOPELESS, guidance
+from dpglm.guidance import HOPELESS, guidance
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.privacy.accounting.calibrate import spent
 from dpglm.privacy.budget import Adjacency, PrivacyBudget, Unit, stated_budget

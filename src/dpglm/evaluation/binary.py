@@ -120,10 +120,6 @@ class BinaryTask(EvaluationTask):
             ("mean prediction", 0.5, "prediction"),
         )
 
-    @property
-    def facts(self) -> Mapping[str, Any]:
-        return {"classes": list(self.classes)}
-
     width = 7
 
     @property
@@ -174,7 +170,7 @@ class BinaryTask(EvaluationTask):
     def results(
         self, released: ReleasedTables[str], found: Sequence[FoundCells], n_levels: int, z: float
     ) -> tuple[BinaryResult, ...]:
-        cells = MergedCells.of(found[0], self.probabilities)
+        cells = MergedCells(found[0], self.probabilities, found[0].shares)
         tables = dict(released.tables)
         histogram = tables["scores"][:, :, cells.there]
         if released.n_rows is not None:
@@ -267,16 +263,6 @@ class BinaryResult(Result):
     def means(self) -> Floats:
         """Approximate mean score of each cell, of shape (n_cells,)."""
         return self._tilted(self.noisy.values).mean(self.cells.scores)
-
-    @property
-    def negatives(self) -> Floats:
-        """Noisy counts of negative rows in the cells."""
-        return self.noisy.by_class[0]
-
-    @property
-    def positives(self) -> Floats:
-        """Noisy counts of positive rows in the cells."""
-        return self.noisy.by_class[1]
 
     def roc_curve(self) -> tuple[Floats, Floats, Floats]:
         """Return the ROC curve at the ends of cells.

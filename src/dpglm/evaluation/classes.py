@@ -85,10 +85,6 @@ class ClassesTask(EvaluationTask):
         )
 
     @property
-    def facts(self) -> Mapping[str, Any]:
-        return {"classes": list(self.classes)}
-
-    @property
     def shares(self) -> Mapping[str, float]:
         share = _CURVE_SHARE / len(self.classes)
         return {**_SHARES, **{f"curve {k}": share for k in range(len(self.classes))}}
@@ -144,7 +140,7 @@ class ClassesTask(EvaluationTask):
         self, released: ReleasedTables[str], found: Sequence[FoundCells], n_levels: int, z: float
     ) -> tuple[ClassesResult, ...]:
         names = [name for name in self.shares if name not in _SHARES]
-        merged = [MergedCells.of(one, True) for one in found]
+        merged = [MergedCells(one, True, one.shares) for one in found]
         tables = dict(released.tables)
         for name, one in zip(names, merged, strict=True):
             tables[name] = tables[name][:, :, one.there]

@@ -132,11 +132,6 @@ class MergedCells:
     probabilities: bool
     shares: Floats
 
-    @classmethod
-    def of(cls, found: FoundCells, probabilities: bool) -> Self:
-        """Return the merged cells of a column, with shares from its fine counts."""
-        return cls(found, probabilities, found.shares)
-
     def tilted(self, positions: Floats) -> Self:
         """Return the cells with shares that have these mean positions within merged cells.
 

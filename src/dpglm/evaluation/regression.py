@@ -56,6 +56,7 @@ class RegressionTask(EvaluationTask):
 
     low: float
     high: float
+    classes = ()
     pictures = ("residuals",)
     shares = _SHARES
     width = 8

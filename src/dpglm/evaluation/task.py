@@ -85,7 +85,12 @@ class Shown(NamedTuple):
 
 
 class EvaluationTask(abc.ABC):
-    """Predictions of one kind; final, frozen subclasses contain public facts only."""
+    """Predictions of one kind; final, frozen subclasses contain public facts only.
+
+    ``classes`` are the classes, the negative one of two first; none for numbers.
+    """
+
+    classes: tuple[Any, ...]
 
     @property
     def thresholds(self) -> tuple[float, ...] | None:
@@ -115,9 +120,9 @@ class EvaluationTask(abc.ABC):
         """Names of the pictures of results."""
 
     @property
-    @abc.abstractmethod
     def facts(self) -> Mapping[str, Any]:
         """Public facts about the targets, by their names in certificates."""
+        return {"classes": list(self.classes)}
 
     @property
     @abc.abstractmethod
@@ -207,7 +212,7 @@ class Result(abc.ABC):
     @property
     def classes(self) -> tuple[Any, ...]:
         """The classes, the negative one of two first; none for numbers."""
-        return tuple(self.task.facts.get("classes", ()))
+        return self.task.classes
 
     @property
     def measures(self) -> Mapping[str, Callable[[], Number]]:

@@ -3,7 +3,7 @@
 from dpglm.certificate.certificate import Certificate, certify, model_digest
 from dpglm.certificate.statement import PublicFact, Spending
 from dpglm.certificate.verify import Verification, verify
-from dpglm.guidance.expectation import Guidance, guidance
+from dpglm.guidance import Guidance, guidance
 from dpglm.report.model_file import LinearModel, load_model, save_model
 from dpglm.report.monitoring import Drift, Monitoring, Shift, compare
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from dpglm._calls import checked
 from dpglm._words import plain_number
-from dpglm.certificate.verify import verify
 from dpglm.evaluation.evaluation import Evaluation
 from dpglm.evaluation.picture import PICTURES, draw_panel
 from dpglm.evaluation.task import Result
@@ -47,11 +46,9 @@ def evaluation_page(
     -----
     Privacy: the page shows released values and public facts.
     """
-    certificate = evaluation.privacy_
     return page_of(
         "evaluation.html.j2",
-        certificate,
-        verify(certificate),
+        evaluation.privacy_,
         title=title,
         evaluated=shown_evaluation(evaluation, by),
     )
@@ -108,7 +105,7 @@ def _count(rows: Number) -> str:
 
 
 def _confusion(rows: Result) -> dict[str, Any] | None:
-    classes = rows.task.facts.get("classes", ())
+    classes = rows.classes
     if not 0 < len(classes) <= _MOST_CLASSES:
         return None
     threshold = rows.task.main_threshold
@@ -138,7 +135,7 @@ def _tables(evaluation: Evaluation, by: str) -> list[dict[str, Any]]:
     tables: list[dict[str, Any]] = []
     of_classes = everyone.by_class(_MOST_CLASSES)
     if of_classes:
-        more = len(everyone.task.facts["classes"]) - len(of_classes)
+        more = len(everyone.classes) - len(of_classes)
         about = "Each class against all others, with population intervals."
         tables.append(
             {

@@ -13,9 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 from dpglm._calls import checked
 from dpglm._validation import check_bool
 from dpglm.certificate.certificate import Certificate
-from dpglm.certificate.verify import verify
 from dpglm.estimators.composed._composed import parts_of
-from dpglm.guidance.expectation import CoefficientTable, guidance
+from dpglm.guidance import CoefficientTable, guidance
 from dpglm.inference.summary import loss_in_words
 from dpglm.inference.table import MARKS
 from dpglm.inference.table import table as model_table
@@ -98,11 +97,9 @@ def report_page(
     model = parts_of(estimator).model
     check_is_fitted(model, "privacy_")
     table = coefficient_table(estimator, feature_names, schema)
-    certificate: Certificate = model.privacy_
     return page_of(
         "report.html.j2",
-        certificate,
-        verify(certificate),
+        model.privacy_,
         cautions=step_cautions(estimator),
         title=title or title_of(estimator),
         scores=scores or {},

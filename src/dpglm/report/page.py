@@ -13,9 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpglm._registry import require
 from dpglm._words import plain_number, rounded_up, visible
-from dpglm.certificate.certificate import library_versions
+from dpglm.certificate.certificate import Certificate, library_versions
 from dpglm.certificate.statement import PROVENANCE, named_facts, value_in_words
-from dpglm.certificate.verify import Verification, verdict
+from dpglm.certificate.verify import verdict, verify
 from dpglm.data.prepare import column_scaling, column_units
 from dpglm.estimators.additive.models import AdditiveModel
 from dpglm.estimators.composed._composed import parts_of
@@ -25,7 +25,7 @@ from dpglm.estimators.composed._transformers import (
     names_after,
     units_after,
 )
-from dpglm.guidance.expectation import CoefficientTable
+from dpglm.guidance import CoefficientTable
 from dpglm.inference.inference import Inference
 from dpglm.pictures import as_data_uri
 from dpglm.shapes import shapes_of
@@ -198,13 +198,13 @@ NARROW = 4.4
 
 def page_of(
     template: str,
-    certificate: Any,
-    verification: Verification,
+    certificate: Certificate,
     *,
     cautions: Sequence[str] = (),
     **shown: Any,
 ) -> str:
     """Render a template with a certificate and values of its own; all text is escaped."""
+    verification = verify(certificate)
     return rendered(
         template,
         certificate=certificate,

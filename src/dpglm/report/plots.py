@@ -13,7 +13,7 @@ from dpglm._calls import checked
 from dpglm._registry import require
 from dpglm._validation import check_bool, check_integer
 from dpglm._words import plain_number
-from dpglm.guidance.expectation import CoefficientTable
+from dpglm.guidance import CoefficientTable
 from dpglm.pictures import shortened, width_of
 from dpglm.report.page import TARGET, coefficient_table
 from dpglm.solvers.base import StepInfo

@@ -15,17 +15,17 @@ from dpglm._words import plain_number
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.execution import Expected, PartInput, StudyPart, proportion_ratio
 from dpglm.certificate.statement import PublicFact, schema_facts
-from dpglm.data.rows import DataSpec, Protection
+from dpglm.data.rows import Protection
 from dpglm.data.split import EFFECTS, MODEL
 from dpglm.estimators.composed._composed import parts_of
 from dpglm.estimators.composed.pipeline import PrivatePipeline
-from dpglm.exploration.design import run_on_table
+from dpglm.exploration.design import plan_tables, run_on_table
 from dpglm.inference.comparisons import Comparisons, Floats, quantile
 from dpglm.inference.effects import checked_cell, derivative, in_plain_words, mean_effects, usual
 from dpglm.inference.inference import Inference
 from dpglm.oracle.counts import Cells
 from dpglm.preprocessing.encoders import TableEncoder
-from dpglm.solvers.base import Plan, calibrated
+from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.tabulation import Tabulation
 from dpglm.study.planning import ModelPart
 from dpglm.tables.additive_terms import as_dense
@@ -284,16 +284,7 @@ class EffectsPart(StudyPart):
     def plan(self, protection: Protection) -> Plan:
         n_columns = self._n_columns(protection)
         width = self.width(n_columns)
-        data = DataSpec(
-            protection.n_rows, width, row_norm=math.sqrt(width), groups=protection.groups
-        )
-        cells = self._cells(n_columns)
-        return calibrated(
-            lambda noise: Tabulation(data, protection.adjacency, cells, noise),
-            data,
-            protection.budget,
-            protection.adjacency,
-        )
+        return plan_tables(protection, width, math.sqrt(width), self._cells(n_columns))
 
     def _n_columns(self, protection: Protection) -> int:
         found: int = self.model._protected(protection).n_planned_columns(protection.n_rows)

@@ -36,7 +36,7 @@ from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.evaluation import BinaryTask, ClassesTask, RegressionTask
 from dpglm.evaluation.planning import EvaluationPart, has_probabilities
 from dpglm.evaluation.task import EvaluationTask
-from dpglm.guidance.expectation import guidance
+from dpglm.guidance import guidance
 from dpglm.preprocessing.encoders import SchemaEncoder, as_schema
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import accountant_for, within_budget

@@ -128,6 +128,11 @@ def _load(path: Path, identity: str, rows: str) -> tuple[_StudyHeader, _Mask | N
     return header, held_out
 
 
+def _result(name: str, doc: str) -> Any:
+    """Return a property: the result of a part."""
+    return property(lambda found: found.results.get(name), doc=doc)
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class StudyResult:
@@ -151,25 +156,10 @@ class StudyResult:
     privacy_: Certificate
     results: Mapping[str, Any]
 
-    @property
-    def exploration(self) -> Any:
-        """The description, or None."""
-        return self.results.get(EXPLORATION)
-
-    @property
-    def model(self) -> Any:
-        """The fitted model, or None."""
-        return self.results.get(MODEL)
-
-    @property
-    def effects(self) -> Any:
-        """The standardised means, or None."""
-        return self.results.get(EFFECTS)
-
-    @property
-    def evaluation(self) -> Any:
-        """The evaluation, or None."""
-        return self.results.get(EVALUATION)
+    exploration = _result(EXPLORATION, "The description, or None.")
+    model = _result(MODEL, "The fitted model, or None.")
+    effects = _result(EFFECTS, "The standardised means, or None.")
+    evaluation = _result(EVALUATION, "The evaluation, or None.")
 
     @property
     def parts(self) -> Iterator[tuple[str, Any]]:

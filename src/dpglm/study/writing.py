@@ -67,7 +67,6 @@ def study_page(
     return page_of(
         "study.html.j2",
         result.privacy_,
-        result.verify(),
         title=result.plan.title or "A private study",
         result=result,
         described=None if explored is None else shown_description(explored),

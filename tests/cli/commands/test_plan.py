@@ -6,7 +6,7 @@ import re
 import pytest
 
 from dpglm import LogisticRegression
-from dpglm.cli.app import app
+from dpglm.cli.commands import app
 from dpglm.cli.options import ESTIMATORS
 
 

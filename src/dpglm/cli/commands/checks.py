@@ -12,7 +12,7 @@ import click
 from dpglm._calls import shown
 from dpglm._words import named_numbers, plain_number, rounded_up
 from dpglm.cli import options
-from dpglm.cli.console import InputError, finished, print_pairs, print_table, say
+from dpglm.cli.console import CommandError, finished, print_pairs, print_table, say
 from dpglm.cli.files import all_or_none
 from dpglm.cli.fitting import make_estimator, read_settings, settings_of
 from dpglm.cli.options import command, examples
@@ -171,7 +171,7 @@ def _solver(name: str, settings: tuple[str, ...]) -> Any:
     from dpglm.solvers import SOLVERS
 
     if name not in SOLVERS:
-        raise InputError(f"--solver {name}: must be one of {', '.join(SOLVERS)}")
+        raise CommandError(f"--solver {name}: must be one of {', '.join(SOLVERS)}")
     solver: Any = SOLVERS[name]()
     allowed = settings_of(typing.get_type_hints(type(solver)))
     few = {"n_steps": _STEPS} if "n_steps" in allowed else {}

@@ -13,7 +13,7 @@ import click
 from dpglm._calls import shown
 from dpglm._codec import encode
 from dpglm.cli import options
-from dpglm.cli.console import InputError, note, plain, print_pairs, print_sections, say, spending
+from dpglm.cli.console import CommandError, note, plain, print_pairs, print_sections, say, spending
 from dpglm.cli.files import SpendingWatch, all_or_none, require_report, reserved
 from dpglm.cli.fitting import ModelOptions, fit_with_progress, write_release
 from dpglm.cli.options import Account, CsvForm, Protected, command
@@ -96,7 +96,7 @@ def schema(
     dialect = form.dialect(None)
     types = storage_types(data, dialect)
     if target not in types:
-        raise InputError(
+        raise CommandError(
             f"--target {target}: not a column of {data}; choose among {', '.join(types)}"
             f"{separator_cure(list(types))}"
         )
@@ -148,13 +148,13 @@ def plan(
     """
     from dpglm._words import rounded_up
     from dpglm.certificate.statement import SCOPE
-    from dpglm.guidance.expectation import guidance
+    from dpglm.guidance import guidance
     from dpglm.privacy.events import describe_event
 
     n_rows = protected.n_rows
     assert n_rows is not None
     if protected.n_groups is None and (protected.groups or protected.max_rows_per_group):
-        raise InputError("--n-groups must be given if all rows of a group are protected together")
+        raise CommandError("--n-groups must be given if all rows of a group are protected together")
     described.check()
     given = protected.keywords
     if protected.adjacency != "add_remove":
@@ -256,7 +256,7 @@ def fit(
     import numpy as np
 
     from dpglm.data.groups import Groups
-    from dpglm.guidance.expectation import guidance
+    from dpglm.guidance import guidance
     from dpglm.report.page import coefficient_table
     from dpglm.solvers.auto import Auto
 
@@ -268,7 +268,7 @@ def fit(
     protected.check_groups(used_columns, is_limited=False)
     protected.check_public_sizes()
     if checkpoint is not None and not checkpoint.parent.is_dir():
-        raise InputError(f"--checkpoint {checkpoint}: must lie in a folder that exists")
+        raise CommandError(f"--checkpoint {checkpoint}: must lie in a folder that exists")
     ledger = account.opened(label)
     watch.opened(ledger)
     fitted = described.make(schema, **protected.keywords, ledger=ledger)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from dpglm.cli import options
 from dpglm.cli import rows as reading
-from dpglm.cli.console import InputError
+from dpglm.cli.console import CommandError
 from dpglm.cli.files import publish_numbers
 from dpglm.cli.options import Account, CsvForm, Protected, command
 from dpglm.tables.cells import as_cells
@@ -82,23 +83,22 @@ def describe(
     from dpglm.report.description_page import write_description
     from dpglm.tabulate import check_quantiles
 
-    ends: list[tuple[float, float]] = []
+    others = {}
+    if (bounds is None) != (bounded_schema is None):
+        raise CommandError("--bounds and --bounded-schema must be given together")
+    if bounds is not None and bounded_schema is not None:
+        if by is not None:
+            raise CommandError(f"--bounds {bounds}: needs a description of all rows, so no --by")
+        given = options.numbers("--bounds", bounds, "0.005,0.995")
+        ends = check_quantiles("--bounds", given)
+        others[bounded_schema] = lambda found: found.schema(bounds=ends).to_dict()
+    schema = form.of(_schema(schema_file, protected))
 
     def make(ledger: Any) -> Any:
-        if (bounds is None) != (bounded_schema is None):
-            raise InputError("--bounds and --bounded-schema must be given together")
-        if bounds is not None:
-            if by is not None:
-                raise InputError(f"--bounds {bounds}: needs a description of all rows, so no --by")
-            given = options.numbers("--bounds", bounds, "0.005,0.995")
-            ends.append(check_quantiles("--bounds", given))
-        schema = form.of(_schema(schema_file, protected))
         counts = None
         if where:
-            conditions = [
-                reading.Condition.read(one, storage_types(data, schema.csv)) for one in where
-            ]
-            names = list(dict.fromkeys(one.column for one in conditions))
+            conditions = reading.read_conditions(where, storage_types(data, schema.csv))
+            names = list(dict.fromkeys(name for name, *_ in conditions))
             counts, _ = reading.selected(conditions, schema.read_file(data, names))
         return described(
             data,
@@ -114,9 +114,6 @@ def describe(
             ledger=ledger,
         )
 
-    others = {}
-    if bounded_schema is not None:
-        others[bounded_schema] = lambda found: found.schema(bounds=ends[0]).to_dict()
     publish_numbers(
         make, "description", write_description, report, account.opened(), force=force, others=others
     )
@@ -132,14 +129,14 @@ def _schema(path: Path, protected: Protected) -> Schema:
 def _pair(text: str) -> tuple[str, str]:
     first, comma, second = text.partition(",")
     if not comma or "," in second or not first.strip() or not second.strip():
-        raise InputError(f"--two-way {text}: give two, with a comma between them")
+        raise CommandError(f"--two-way {text}: give two, with a comma between them")
     return first.strip(), second.strip()
 
 
 def _bins(text: str) -> tuple[str, int]:
     name, equals, count = text.rpartition("=")
     if not equals or not count.isdigit():
-        raise InputError(f"--bins {text}: give COLUMN=NUMBER, such as age=10")
+        raise CommandError(f"--bins {text}: give COLUMN=NUMBER, such as age=10")
     return name, int(count)
 
 
@@ -203,7 +200,7 @@ def evaluate(
     known = () if loaded.schema is None else loaded.schema.columns
     listed = [one.name for one in known if isinstance(one, CategoricalColumn)]
     if by is not None and by not in listed:
-        raise InputError(
+        raise CommandError(
             f"--by {by}: must be a categorical column of the model's schema, one of "
             f"{', '.join(listed) or 'none'}"
         )
@@ -212,9 +209,9 @@ def evaluate(
     protected.check_groups((*own, answer.name, *of_offsets), is_limited=True)
 
     def make(ledger: Any) -> Any:
-        conditions = [reading.Condition.read(one, storage_types(data, dialect)) for one in where]
+        conditions = reading.read_conditions(where, storage_types(data, dialect))
         needed = [*own, answer.name, by, trials, protected.groups, *of_offsets]
-        needed += [one.column for one in conditions]
+        needed += [name for name, *_ in conditions]
         in_numbers = [*reading.numbers_of(loaded), trials, *of_offsets]
         in_numbers += [answer.name] if answer.n_classes is None else []
         table = read_table(
@@ -255,11 +252,11 @@ def _target(model: LinearModel, name: str | None) -> TargetColumn:
     if known is not None and not isinstance(known, NoTarget) and name in (None, known.name):
         return known
     if name is None:
-        raise InputError("--target COLUMN must be given: the model file does not name the target")
+        raise CommandError("--target COLUMN must be given: the model file does not name the target")
     if model.classes_ is not None:
         return ClassTarget(name, tuple(model.classes_.tolist()))
     if model.target_bounds is None:
-        raise InputError(f"--target {name}: the model file has no bounds on the target")
+        raise CommandError(f"--target {name}: the model file has no bounds on the target")
     return NumericTarget(name, *model.target_bounds)
 
 
@@ -270,12 +267,12 @@ def _check_trials(model: LinearModel, target: TargetColumn, trials: str | None) 
     of_shares = model.certificate.problem.loss.target is Target.PROPORTION
     counts = isinstance(target, CountTarget)
     if of_shares and counts and trials is None:
-        raise InputError(
+        raise CommandError(
             f"--trials COLUMN must be given: the model predicts shares of successes, and "
             f"{target.name!r} counts these"
         )
     if trials is not None and not (of_shares and counts):
-        raise InputError(f"--trials {trials}: the model was fitted without them")
+        raise CommandError(f"--trials {trials}: the model was fitted without them")
 
 
 @command(
@@ -313,20 +310,15 @@ def moments(
     """
     from dpglm.moments import release_moments
 
-    def make(ledger: Any) -> Any:
-        return release_moments(
-            data,
-            _schema(schema_file, protected),
-            columns=columns or None,
-            terms=terms,
-            weighting=weighting,
-            groups=protected.groups,
-            **protected.keywords,
-            ledger=ledger,
-        )
-
-    others = {output: lambda found: found.to_dict()}
-    publish_numbers(make, "moments", None, None, account.opened(), force=force, others=others)
+    make = functools.partial(
+        release_moments,
+        data,
+        _schema(schema_file, protected),
+        columns=columns or None,
+        terms=terms,
+        weighting=weighting,
+    )
+    _publish(make, "moments", protected, output, account, force=force)
 
 
 @command(
@@ -366,18 +358,22 @@ def ate(
     """
     from dpglm.effects import ate as estimated
 
-    def make(ledger: Any) -> Any:
-        return estimated(
-            data,
-            treatment=treatment,
-            outcome=outcome,
-            adjust=adjust,
-            schema=_schema(schema_file, protected),
-            overlap=overlap,
-            groups=protected.groups,
-            **protected.keywords,
-            ledger=ledger,
-        )
+    make = functools.partial(
+        estimated,
+        data,
+        treatment=treatment,
+        outcome=outcome,
+        adjust=adjust,
+        schema=_schema(schema_file, protected),
+        overlap=overlap,
+    )
+    _publish(make, "effect", protected, output, account, force=force)
 
+
+def _publish(
+    release: Any, kind: str, protected: Protected, output: Path, account: Account, *, force: bool
+) -> None:
+    """Make a release that is written to one file and printed."""
+    make = functools.partial(release, groups=protected.groups, **protected.keywords)
     others = {output: lambda found: found.to_dict()}
-    publish_numbers(make, "effect", None, None, account.opened(), force=force, others=others)
+    publish_numbers(make, kind, None, None, account.opened(), force=force, others=others)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import click
 
 from dpglm.cli import options
-from dpglm.cli.console import InputError, note, say
+from dpglm.cli.console import CommandError, note, say
 from dpglm.cli.files import all_or_none, require_report
 from dpglm.cli.options import CsvForm, command
 from dpglm.cli.rows import columns_in, columns_of, features_of, numbers_of, offset_of, values_of
@@ -170,7 +170,7 @@ def regress(
     try:
         chosen: Any = penalty if penalty in ("auto", "terms") else float(penalty)
     except ValueError:
-        raise InputError(f"--penalty {penalty}: give a number, 'auto' or 'terms'") from None
+        raise CommandError(f"--penalty {penalty}: give a number, 'auto' or 'terms'") from None
     say(str(load_moments(file).regress(formula, penalty=chosen).summary(level)))
 
 

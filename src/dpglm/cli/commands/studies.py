@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from dpglm._calls import shown
 from dpglm._words import rounded_up
 from dpglm.cli import options
-from dpglm.cli.console import InputError, print_pairs, print_sections, print_table, say, spending
+from dpglm.cli.console import CommandError, print_pairs, print_sections, print_table, say, spending
 from dpglm.cli.files import SpendingWatch, require_report, reserved
 from dpglm.cli.options import Account, command
 from dpglm.tables.databases import Address
@@ -71,9 +71,9 @@ def study(
         say(str(declared.plan(n_rows)))
         return
     if n_rows is not None:
-        raise InputError("--n-rows is for a plan without DATA")
+        raise CommandError("--n-rows is for a plan without DATA")
     if out is None:
-        raise InputError("--out FOLDER must be given with DATA")
+        raise CommandError("--out FOLDER must be given with DATA")
     require_report()
     ledger = account.opened()
     watch = spending(SpendingWatch(ledger, checkpoint=checkpoint, resumes="FOLDER"))

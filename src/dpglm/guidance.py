@@ -22,6 +22,8 @@ from dpglm.problem import LogLink, Target
 from dpglm.solvers.auto import signal_to_noise
 from dpglm.solvers.base import Plan
 
+__all__ = ["Guidance", "guidance"]
+
 _ROUNDING = 1e-9
 _TITLE = "Expectation (a rule of thumb, not a promise)"
 
