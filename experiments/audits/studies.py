@@ -94,7 +94,7 @@ def attacked(
 
     def released(table: dict[str, NDArray[Any]]) -> NDArray[np.float64]:
         result = running.run(plan, table, SystemNoise(), None, None)
-        parts = dict(result.parts)
+        parts = dict(result.results)
         counts = [parts[name].solution.w[:2] @ np.asarray(counted) for name in seen]
         variances = [parts[name].solution.plan.coefficient_noise ** 2 for name in seen]
         return np.array([sum(np.divide(counts, variances))])

@@ -445,7 +445,7 @@ class TestPart:
         study = self.study(module, adjacency=adjacency).explore(columns=["age"]).fit("logistic")
         study = study.evaluate()
         result = study.run(table, random_state=0)
-        assert list(dict(result.parts)) == ["exploration", "level_counts", "model", "evaluation"]
+        assert list(result.results) == ["exploration", "level_counts", "model", "evaluation"]
         counted = result.results["level_counts"]
         exact = (table["region"] == "north").sum()
         assert counted.counts["north"] == pytest.approx(exact, abs=5.0 * counted.deviation)

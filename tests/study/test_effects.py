@@ -216,7 +216,7 @@ def test_cost_of_study_with_effects_is_the_budget(relation):
     plan = study(epsilon=1.0, delta=1e-5, adjacency=relation.value, **size).plan(20_000)
     events = [
         GaussianDpEvent(release.scale.std / release.sensitivity)
-        for _, part in plan.parts
+        for _, part in plan.planned.items()
         for release in part.plan.method.releases
         for _ in range(release.count)
     ]

@@ -39,7 +39,7 @@ class TestAccounting:
     def test_a_row_pays_for_the_exploration_and_for_its_own_part(self, adjacency):
         made, _ = study(adjacency=adjacency, n_rows=600)
         plan = made.plan()
-        cost = {name: squares(part.plan.event) for name, part in plan.parts}
+        cost = {name: squares(part.plan.event) for name, part in plan.planned.items()}
         whole = cost["exploration"] + max(cost["model"], cost["evaluation"])
         # The epsilon of that mu, by the closed form, is the budget's.
         assert gdp.epsilon(1e-5, math.sqrt(whole)) == pytest.approx(1.0, rel=1e-9)
@@ -52,7 +52,7 @@ class TestAccounting:
     def test_without_an_evaluation_nothing_is_divided(self):
         made, parts = study()
         result = without(made, "evaluation").run(table())
-        cost = {name: squares(part.plan.event) for name, part in result.plan.parts}
+        cost = {name: squares(part.plan.event) for name, part in result.plan.planned.items()}
         assert gdp.epsilon(1e-5, math.sqrt(sum(cost.values()))) == pytest.approx(1.0, rel=1e-9)
         assert all(len(parts[name].seen[0]) == 600 for name in cost)
 
@@ -144,7 +144,7 @@ class TestPlans:
         plan = made.plan()
         result = made.run(table(seed=3))
         assert result.privacy_.event == plan.event
-        for name, part in plan.parts:
+        for name, part in plan.planned.items():
             assert result.privacy_.parts[name].plan == part.plan.document
 
     def test_nothing_planned_depends_on_rows(self):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -122,15 +122,10 @@ class StudyPlan:
                 f"{self.event!r} exceeds under {self.protection.adjacency.value}"
             )
 
-    @property
-    def parts(self) -> Iterator[tuple[str, PartPlan]]:
-        """The parts by name, in the order in which they run."""
-        yield from self.planned.items()
-
     @functools.cached_property
     def event(self) -> Event:
         """The event of all parts together."""
-        events = {name: part.plan.event for name, part in self.parts}
+        events = {name: part.plan.event for name, part in self.planned.items()}
         return composed_event(events, self.split, self.protection.adjacency)
 
     @property
@@ -153,7 +148,7 @@ class StudyPlan:
 
     def expected(self) -> tuple[Expected, ...]:
         """Return the precision to expect of each part, from public facts alone."""
-        return tuple(one for _, part in self.parts for one in part.expected())
+        return tuple(one for part in self.planned.values() for one in part.expected())
 
     def costs(self) -> tuple[tuple[str, int, float], ...]:
         """Return the cost of each part alone.
@@ -164,7 +159,8 @@ class StudyPlan:
             Name, number of rows, and epsilon at ``delta``.
         """
         return tuple(
-            (name, self.rows_of(name), self._epsilon(part.plan.event)) for name, part in self.parts
+            (name, self.rows_of(name), self._epsilon(part.plan.event))
+            for name, part in self.planned.items()
         )
 
     def cautions(self) -> tuple[str, ...]:
@@ -194,7 +190,7 @@ class StudyPlan:
             ],
             sections=[
                 (name, [f"{one.quantity}: {one.precision}" for one in part.expected()])
-                for name, part in self.parts
+                for name, part in self.planned.items()
             ],
             warnings=self.cautions(),
         )

@@ -161,11 +161,6 @@ class StudyResult:
     effects = _result(EFFECTS, "The standardised means, or None.")
     evaluation = _result(EVALUATION, "The evaluation, or None.")
 
-    @property
-    def parts(self) -> Iterator[tuple[str, Any]]:
-        """The results by the names of their parts."""
-        yield from self.results.items()
-
     def methods(self) -> str:
         """Return a paragraph for the methods section of a paper; see ``Certificate.methods``."""
         return self.privacy_.methods()
@@ -252,7 +247,7 @@ def run(
         "split": plan.split,
         "groups": [plan.groups, stated.groups],
         "noise": noise.name,
-        **{f"plan of the {name}": part.plan.document for name, part in plan.parts},
+        **{f"plan of the {name}": part.plan.document for name, part in plan.planned.items()},
     }
     counts = np.ones(n_rows, np.bool_) if where is None else where.counts
     if where is not None:
@@ -267,7 +262,7 @@ def run(
         results: dict[str, Any] = {}
         most = None if stated.groups is None else int(stated.groups.rows)
         with stage("Parts of the study", len(plan.planned)) as advance:
-            for name, part in plan.parts:
+            for name, part in plan.planned.items():
                 rows = _rows_of(name, every, held_out)
                 selected = rows.pop("")
                 given = PartInput(
