@@ -17,8 +17,7 @@ from dpglm.certificate.execution import PartInput
 from dpglm.certificate.verify import verify
 from dpglm.data.rows import Protection
 from dpglm.data.split import NUISANCES, composed_event
-from dpglm.effects.effect import AverageEffect, Contrast
-from dpglm.effects.estimation import plan_effect
+from dpglm.effects.effect import AverageEffect, Contrast, plan_effect
 from dpglm.effects.parts import (
     CALIBRATION,
     EFFECT,
@@ -180,7 +179,7 @@ def test_no_row_moves_the_sums_by_more_than_declared(relation, bound):
 def test_cost_is_that_of_an_independent_accountant(relation):
     plan = plan_effect(question(), Protection(relation, GaussianDP(0.3), 20_000))
     events = {}
-    for name, part in plan.parts:
+    for name, part in plan.planned.items():
         own = [
             dp_event.SelfComposedDpEvent(
                 dp_event.GaussianDpEvent(one.scale.std / one.sensitivity), one.count

@@ -2,5 +2,5 @@
 
 from dpglm.effects.effect import AverageEffect as AverageEffect
 from dpglm.effects.effect import Contrast as Contrast
+from dpglm.effects.effect import ate as ate
 from dpglm.effects.effect import load_effect as load_effect
-from dpglm.effects.estimation import ate as ate

@@ -15,7 +15,7 @@ from dpglm.certificate.statement import PublicFact, schema_facts
 from dpglm.evaluation.planning import predictions_of
 from dpglm.moments.basis import columns_of
 from dpglm.study.planning import ModelPart, model_of
-from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
+from dpglm.tables.columns import CategoricalColumn, NumericColumn
 from dpglm.tables.formula.design import read_formula
 from dpglm.tables.schema import Schema
 from dpglm.tables.targets import ClassTarget, NumericTarget
@@ -204,7 +204,17 @@ def question_of(
     arms = known.pop(treatment)
     if not isinstance(arms, CategoricalColumn) or not _has_two(arms):
         raise ValueError(f"treatment must be a column with two categories, got {treatment!r}")
-    target = _target_of(known.pop(outcome))
+    column = known.pop(outcome)
+    target: ClassTarget | NumericTarget
+    if isinstance(column, NumericColumn) and column.missing is None and column.time is None:
+        target = NumericTarget(column.name, column.low, column.high, column.provenance)
+    elif isinstance(column, CategoricalColumn) and _has_two(column):
+        target = ClassTarget(column.name, column.categories)
+    else:
+        raise ValueError(
+            f"outcome must be a number without missing values, or have two categories, got "
+            f"{column.name!r}"
+        )
     formula = adjust if isinstance(adjust, str) else None
     if formula is not None:
         names = read_formula(f"~ {formula}", tuple(known.values()), None).column_names
@@ -231,17 +241,6 @@ def question_of(
 def _has_two(column: CategoricalColumn) -> bool:
     plain = column.other is None and column.part is None
     return plain and len(column.categories) == 2 and "" not in column.categories
-
-
-def _target_of(column: Column) -> ClassTarget | NumericTarget:
-    if isinstance(column, NumericColumn) and column.missing is None and column.time is None:
-        return NumericTarget(column.name, column.low, column.high, column.provenance)
-    if isinstance(column, CategoricalColumn) and _has_two(column):
-        return ClassTarget(column.name, column.categories)
-    raise ValueError(
-        f"outcome must be a number without missing values, or have two categories, got "
-        f"{column.name!r}"
-    )
 
 
 def in_words(question: EffectQuestion) -> Iterator[str]:
