@@ -320,7 +320,7 @@ def test_file_is_written_whole_or_not_at_all(binary, tmp_path, monkeypatch):
     path = tmp_path / "report.html"
     html.write_report(binary, path, title="First")
     assert "First" in path.read_text("utf-8")
-    monkeypatch.setattr(html, "verify", lambda certificate: 1 / 0)
+    monkeypatch.setattr("dpglm.report.page.verify", lambda certificate: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         html.write_report(binary, path, title="Second")
     assert "First" in path.read_text("utf-8")

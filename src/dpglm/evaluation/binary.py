@@ -28,7 +28,6 @@ from dpglm.evaluation.estimates import (
     precision_recall_points,
     refined_column,
     roc_points,
-    shrunk_positions,
 )
 from dpglm.evaluation.task import (
     PROBABILITIES,
@@ -179,7 +178,9 @@ class BinaryTask(EvaluationTask):
         rows_in = np.maximum(histogram.sum(axis=(0, 1)), 1.0)
         if self.probabilities:
             summed, std = tables.pop("position")[cells.there], released.noise["position"]
-            positions, position_noise = shrunk_positions(summed, rows_in, std, _POSITION_STD)
+            # Mean positions are shrunk to their expectation 0.
+            kept = _POSITION_STD**2 / (_POSITION_STD**2 + (std / rows_in) ** 2)
+            positions, position_noise = summed * kept, std * kept
         released = dataclasses.replace(released, tables=tables)
         sums = [name for name in tables if name != "scores"]
 
@@ -246,11 +247,6 @@ class BinaryResult(Result):
     z: float
 
     @property
-    def probabilities(self) -> bool:
-        """Whether scores are probabilities."""
-        return self.task.probabilities
-
-    @property
     def rows(self) -> Number:
         return self.noisy.total(self.z)
 
@@ -313,7 +309,7 @@ class BinaryResult(Result):
 
         Cells that may be empty are left out.
         """
-        if not self.probabilities:
+        if not self.task.probabilities:
             raise ValueError("a calibration curve needs scores that are probabilities")
         found = []
         for place in self._with_rows.tolist():
@@ -372,14 +368,14 @@ class BinaryResult(Result):
     def _cut(self, threshold: float | None) -> int:
         """Return the cell with the lower end nearest to a threshold."""
         at = self.task.default_threshold if threshold is None else threshold
-        ends = {"least": 0.0, "most": 1.0} if self.probabilities else {}
+        ends = {"least": 0.0, "most": 1.0} if self.task.probabilities else {}
         at = check_real("threshold", at, **ends)
         return int(np.abs(np.array(self._boundaries) - at).argmin())
 
     @property
     def _boundaries(self) -> list[float]:
         """The lower ends of cells, and the end of the last one."""
-        return [*map(float, self.ends), 1.0 if self.probabilities else math.inf]
+        return [*map(float, self.ends), 1.0 if self.task.probabilities else math.inf]
 
     def _of_counts(
         self, function: Callable[[Floats, Floats], float], scale: NumberScale = SHARE
@@ -477,7 +473,7 @@ class BinaryResult(Result):
 
     def _tilted(self, values: Parts) -> MergedCells:
         """Return the cells with shares of fine cells that have the released mean positions."""
-        if not self.probabilities:
+        if not self.task.probabilities:
             return self.cells
         return self.cells.tilted(values["position"] / self.rows_in)
 

@@ -334,17 +334,6 @@ def largest_gap(negatives: Floats, positives: Floats, first: Floats | float = 0.
     return float(max(gaps[:-1].max(initial=0.0), inside.max(initial=0.0)))
 
 
-def shrunk_positions(
-    sums: Floats, rows: Floats, noise_std: float, position_std: float
-) -> tuple[Floats, Floats]:
-    """Shrink noisy sums of positions within cells; return them and their noise.
-
-    Mean positions are shrunk to their expectation 0 with prior standard deviation ``position_std``.
-    """
-    part = position_std**2 / (position_std**2 + (noise_std / rows) ** 2)
-    return sums * part, noise_std * part
-
-
 @final
 @dataclass(frozen=True, eq=False)
 class Recalibration:

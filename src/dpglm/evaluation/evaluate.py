@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from dpglm._validation import check_bool, check_list, check_one_of, check_real, check_two
 from dpglm.certificate.execution import PartInput, Stated
-from dpglm.data.collection import as_collection
+from dpglm.data.collection import Collection, as_collection
 from dpglm.data.split import MODEL
 from dpglm.evaluation import binary, classes, regression
 from dpglm.evaluation.binary import BinaryTask
@@ -22,7 +22,6 @@ from dpglm.evaluation.evaluation import Evaluation
 from dpglm.evaluation.planning import (
     EvaluationPart,
     certificate_of,
-    check_offset_given,
     predictions_of,
     task_of,
 )
@@ -170,7 +169,14 @@ def evaluate(
     >>> bool(0.75 < found.auc < 0.77)
     True
     """
-    check_offset_given(model, X, offset, exposure)
+    certificate = certificate_of(model)
+    has_own = isinstance(X, Collection) and X.has_offset
+    is_known = offset is not None or exposure is not None or has_own
+    if certificate is not None and certificate.problem.loss.offset_bound != 0.0 and not is_known:
+        raise ValueError(
+            "exposure or offset must be given, as in the fit of the model, got neither: give those "
+            "of the rows, or exposure=1.0 (offset=0.0)"
+        )
     chosen = None if where is None else Where.of(where, X if y is None or isinstance(y, str) else y)
     if chosen is not None:
         if as_collection(X) is not None:

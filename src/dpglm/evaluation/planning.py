@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dpglm._calls import checked
 from dpglm._validation import check_list, check_real, in_one_line
@@ -17,7 +17,7 @@ from dpglm._words import plain_number
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.execution import Expected, PartInput, PartPlan, StudyPart, proportion_ratio
 from dpglm.certificate.statement import LABELS, PublicFact
-from dpglm.data.collection import Collection, MatrixRows
+from dpglm.data.collection import MatrixRows
 from dpglm.data.rows import DataSpec, GroupBound, Protection
 from dpglm.data.split import EVALUATION, MODEL
 from dpglm.evaluation.binary import BinaryTask
@@ -115,19 +115,6 @@ def predictions_of(
     if are_shares and classes is not None and len(classes) == 2:
         scores = scores[:, 1]
     return np.clip(scores, 0.0, 1.0) if are_shares else scores
-
-
-def check_offset_given(model: Any, X: Any, offset: Any, exposure: Any) -> None:
-    """Refuse rows without offsets for a model that was fitted with offsets."""
-    certificate = certificate_of(model)
-    if certificate is None or certificate.problem.loss.offset_bound == 0.0:
-        return
-    has_own = isinstance(X, Collection) and X.has_offset
-    if offset is None and exposure is None and not has_own:
-        raise ValueError(
-            "exposure or offset must be given, as in the fit of the model, got neither: give those "
-            "of the rows, or exposure=1.0 (offset=0.0)"
-        )
 
 
 def has_probabilities(model: Any) -> bool:
@@ -239,7 +226,17 @@ class EvaluationPart(StudyPart):
         model = given.earlier.get(MODEL)
         y, predictions, by = self._arrays(rows, model)
         X = self.task.encode(np.asarray(y), np.asarray(predictions))
-        X = np.column_stack([self._levels_of(by, len(X)), X])
+        places = np.zeros(len(X), np.intp)
+        if self.levels:
+            found = np.asarray(by)
+            if found.shape != (len(X),):
+                raise ValueError(
+                    f"by must have shape ({len(X)},), one for each row, got {found.shape}"
+                )
+            places = positions(found, self.levels)
+        elif by is not None:
+            raise ValueError("by must be None for a plan without levels")
+        X = np.column_stack([places, X])
         every = MatrixRows(X, np.zeros(len(X))).spread(None if where is None else where.counts)
         declared = dict(self.task.facts)
         if self.levels:
@@ -268,16 +265,6 @@ class EvaluationPart(StudyPart):
         # Means of counts may overflow; they are clipped.
         predictions = np.nan_to_num(predictions_of(model, table))
         return self.schema.encode_target(table[self.schema.target.name]), predictions, by
-
-    def _levels_of(self, by: ArrayLike | None, n_rows: int) -> NDArray[np.intp]:
-        if not self.levels:
-            if by is not None:
-                raise ValueError("by must be None for a plan without levels")
-            return np.zeros(n_rows, np.intp)
-        found = np.asarray(by)
-        if found.shape != (n_rows,):
-            raise ValueError(f"by must have shape ({n_rows},), one for each row, got {found.shape}")
-        return positions(found, self.levels)
 
 
 @checked

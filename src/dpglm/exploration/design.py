@@ -260,7 +260,18 @@ def open_table(
             "add it, or list in columns= those that there are"
         )
     if is_dask:
-        return _dask(table[list(spelled_in(names, table.columns).values())])
+        frame = table[list(spelled_in(names, table.columns).values())]
+
+        def encoded(encoder: RowEncoder) -> Collection:
+            import dask.array
+
+            like = np.empty((0, encoder.width))
+            X = frame.map_partitions(encoder.encode, meta=like).compute_chunk_sizes()
+            rows = as_collection(X, dask.array.zeros(X.shape[:1], chunks=X.chunks[:1]))
+            assert rows is not None
+            return rows
+
+        return TableRows(int(frame.shape[0].compute()), encoded, None)
 
     def column(name: str) -> Any:
         if name not in named:
@@ -281,19 +292,6 @@ def _stored(table: Batches) -> TableRows:
         lambda encoder: encoded_rows(table, encoder),
         lambda name: table.read_columns([name], WHOSE_CURE)[name],
     )
-
-
-def _dask(frame: Any) -> TableRows:
-    def encoded(encoder: RowEncoder) -> Collection:
-        import dask.array
-
-        like = np.empty((0, encoder.width))
-        X = frame.map_partitions(encoder.encode, meta=like).compute_chunk_sizes()
-        rows = as_collection(X, dask.array.zeros(X.shape[:1], chunks=X.chunks[:1]))
-        assert rows is not None
-        return rows
-
-    return TableRows(int(frame.shape[0].compute()), encoded, None)
 
 
 def plan_tables(

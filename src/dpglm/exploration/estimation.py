@@ -30,6 +30,7 @@ from dpglm.tabulate import (
 
 _Numbers: TypeAlias = tuple[Number, ...]
 _Table: TypeAlias = tuple[_Numbers, ...]
+_Moments: TypeAlias = tuple[float, float, float, float, float]
 
 
 @final
@@ -249,18 +250,6 @@ def _counted(released: ReleasedTables[Key], column: CountedColumn) -> Counted:
 
 @final
 @dataclass(frozen=True, eq=False)
-class _Moments:
-    """Number of values, mean and variance of x in [-1, 1], and the noise variances of these."""
-
-    present: float
-    mean: float
-    variance: float
-    mean_noise: float
-    variance_noise: float
-
-
-@final
-@dataclass(frozen=True, eq=False)
 class _Level:
     """Rows of one level: their number, and the nearest valid number."""
 
@@ -274,9 +263,6 @@ class _Level:
     def _table(self, *key: str) -> Floats:
         table: Floats = self.released.tables[key][self.level]
         return table
-
-    def _noise(self, *key: str) -> float:
-        return _variance(self.released, *key)
 
     def described(self, counts: Mapping[str, Counted]) -> RowsDescription:
         wholes, best, columns = {}, {}, {}
@@ -341,7 +327,7 @@ class _Level:
     def _ranks(self, column: CountedColumn, whole: Whole, best: Floats) -> Ranks:
         name, bins = column.name, column.bins
         if (PARTS, name) in self.design.cells:
-            raw, variance = self._table(PARTS, name)[bins], self._noise(PARTS, name)
+            raw, variance = self._table(PARTS, name)[bins], _variance(self.released, PARTS, name)
         else:
             raw, variance = whole.values[bins, None], 0.0
         even = np.ones(column.n_parts)
@@ -357,6 +343,7 @@ class _Level:
         return Ranks(*known, self.released.clustering)
 
     def _moments(self, column: CountedColumn, whole: Whole) -> _Moments:
+        """Return the number of values, mean and variance in [-1, 1], and the noise in both."""
         present = np.ones(column.n_cells)
         if column.n_bins:
             name = column.name
@@ -364,13 +351,16 @@ class _Level:
             n = _present(whole, present)
             total = float(self._table(NUMBERS, name))
             squares = float(self._table(SQUARES, name))
-            noises = self._noise(NUMBERS, name), self._noise(SQUARES, name)
+            noises = (
+                _variance(self.released, NUMBERS, name),
+                _variance(self.released, SQUARES, name),
+            )
             mean, second = total / n, squares / n + 0.5
             of_count = whole.variance(present)
             slopes = (second - 0.5) - 2.0 * mean**2, -2.0 * mean
             noise = noises[1] + slopes[1] ** 2 * noises[0] + slopes[0] ** 2 * of_count
             of_mean = (noises[0] + mean**2 * of_count) / n**2
-            return _Moments(n, mean, second - mean**2, of_mean, noise / n**2)
+            return n, mean, second - mean**2, of_mean, noise / n**2
         # Two categories: moments follow from their counts.
         present[2:] = 0.0
         signs = np.zeros(column.n_cells)
@@ -378,35 +368,34 @@ class _Level:
         n = _present(whole, present)
         mean = float(signs @ whole.values) / n
         of_mean = whole.variance(signs - mean * present) / n**2
-        return _Moments(n, mean, 1.0 - mean**2, of_mean, 4.0 * mean**2 * of_mean)
+        return n, mean, 1.0 - mean**2, of_mean, 4.0 * mean**2 * of_mean
 
     def _mean_and_spread(
         self, column: CountedColumn, moments: _Moments, ranks: Ranks
     ) -> tuple[Number, Number]:
-        n = moments.present
+        n, center, squares, mean_noise, noise = moments
         # The variance in [-1, 1] is at most 1 - mean^2: use the plausible mean nearest to 0.
-        nearest = max(abs(moments.mean) - self.z * math.sqrt(moments.mean_noise), 0.0)
+        nearest = max(abs(center) - self.z * math.sqrt(mean_noise), 0.0)
         most = max(1.0 - nearest**2, 0.0)
-        variance = min(max(moments.variance, 0.0), most)
+        variance = min(max(squares, 0.0), most)
         scale = NumberScale(-1.0, 1.0, column.half_range, column.center)
         clustering = self.released.clustering
         sampled = clustering * variance / n
-        mean = number(moments.mean, moments.mean_noise, self.z, scale, sampling_variance=sampled)
+        mean = number(center, mean_noise, self.z, scale, sampling_variance=sampled)
         # The variance of a sample variance is (fourth moment - variance^2) / n.
         middles = (0.5 * (ranks.edges[:-1] + ranks.edges[1:]) - column.center) / column.half_range
-        points = np.concatenate([[-1.0], middles, [1.0]]) - moments.mean
+        points = np.concatenate([[-1.0], middles, [1.0]]) - center
         counted = ranks.nearest / max(float(ranks.nearest.sum()), 1.0)
         fourth = float(counted @ points**4)
         shown = None
-        if column.n_bins and moments.variance <= _CLEAR * math.sqrt(moments.variance_noise):
+        if column.n_bins and squares <= _CLEAR * math.sqrt(noise):
             # Sums do not tell it from zero: agree with the histogram, within the interval.
-            about = float(counted @ (points + moments.mean))
-            shown = float(counted @ (points + moments.mean - about) ** 2)
-            reach = self.z * math.sqrt(moments.variance_noise)
-            shown = min(shown, max(moments.variance + reach, 0.0), most)
+            about = float(counted @ (points + center))
+            shown = float(counted @ (points + center - about) ** 2)
+            shown = min(shown, max(squares + self.z * math.sqrt(noise), 0.0), most)
         squared = number(
-            moments.variance,
-            moments.variance_noise,
+            squares,
+            noise,
             self.z,
             NumberScale(0.0, most),
             estimate=shown,
@@ -419,7 +408,7 @@ class _Level:
     ) -> TwoWayTable:
         one, other = pair
         raw = self._table(COUNTS, one, other)
-        variance = self._noise(COUNTS, one, other)
+        variance = _variance(self.released, COUNTS, one, other)
         a, b = wholes[one], wholes[other]
         n_a, n_b = raw.shape
         moved = raw + (a.values - raw.sum(axis=1))[:, None] / n_b
@@ -449,21 +438,19 @@ class _Level:
 
     def _correlation(self, pair: Pair, wholes: Mapping[str, Whole]) -> Number:
         encoder = self.design.encoder
-        a, b = (self._moments(encoder[name], wholes[name]) for name in pair)
-        for one in (a, b):
-            if one.variance <= _CLEAR * math.sqrt(one.variance_noise):
-                # The variance of the column cannot be distinguished from zero.
-                return Number(0.0, -1.0, 1.0, -1.0, 1.0)
-        n = max(a.present * b.present / self._size, 1.0)
+        moments = np.array([self._moments(encoder[name], wholes[name]) for name in pair])
+        present, means, variances, mean_noises, noises = moments.T
+        if (variances <= _CLEAR * np.sqrt(noises)).any():
+            # The variance of a column cannot be distinguished from zero.
+            return Number(0.0, -1.0, 1.0, -1.0, 1.0)
+        n = max(float(present.prod()) / self._size, 1.0)
         product = float(self._table(PRODUCTS, *pair))
-        noise = self._noise(PRODUCTS, *pair) / n**2
-        covariance, spreads = product / n - a.mean * b.mean, math.sqrt(a.variance * b.variance)
-        r = covariance / spreads
-        noise += b.mean**2 * a.mean_noise + a.mean**2 * b.mean_noise
+        noise = _variance(self.released, PRODUCTS, *pair) / n**2
+        spreads = math.sqrt(float(variances.prod()))
+        r = (product / n - float(means.prod())) / spreads
+        noise += float(means[::-1] ** 2 @ mean_noises)
         noise /= spreads**2
-        noise += (0.5 * r) ** 2 * (
-            a.variance_noise / a.variance**2 + b.variance_noise / b.variance**2
-        )
+        noise += (0.5 * r) ** 2 * float((noises / variances**2).sum())
         inside = min(max(r, -1.0), 1.0)
         sampled = self.released.clustering * (1.0 - inside**2) ** 2 / n
         return number(r, noise, self.z, NumberScale(-1.0, 1.0), sampling_variance=sampled)

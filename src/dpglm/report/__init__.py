@@ -1,27 +1,18 @@
 """Certificates, model files, plots and pages of fits."""
 
-from dpglm.certificate.certificate import Certificate, certify, model_digest
-from dpglm.certificate.statement import PublicFact, Spending
-from dpglm.certificate.verify import Verification, verify
-from dpglm.guidance import Guidance, guidance
-from dpglm.report.model_file import LinearModel, load_model, save_model
-from dpglm.report.monitoring import Drift, Monitoring, Shift, compare
-
-__all__ = [
-    "Certificate",
-    "Drift",
-    "Guidance",
-    "LinearModel",
-    "Monitoring",
-    "PublicFact",
-    "Shift",
-    "Spending",
-    "Verification",
-    "certify",
-    "compare",
-    "guidance",
-    "load_model",
-    "model_digest",
-    "save_model",
-    "verify",
-]
+from dpglm.certificate.certificate import Certificate as Certificate
+from dpglm.certificate.certificate import certify as certify
+from dpglm.certificate.certificate import model_digest as model_digest
+from dpglm.certificate.statement import PublicFact as PublicFact
+from dpglm.certificate.statement import Spending as Spending
+from dpglm.certificate.verify import Verification as Verification
+from dpglm.certificate.verify import verify as verify
+from dpglm.guidance import Guidance as Guidance
+from dpglm.guidance import guidance as guidance
+from dpglm.report.model_file import LinearModel as LinearModel
+from dpglm.report.model_file import load_model as load_model
+from dpglm.report.model_file import save_model as save_model
+from dpglm.report.monitoring import Drift as Drift
+from dpglm.report.monitoring import Monitoring as Monitoring
+from dpglm.report.monitoring import Shift as Shift
+from dpglm.report.monitoring import compare as compare

@@ -83,18 +83,19 @@ def describe(
     from dpglm.report.description_page import write_description
     from dpglm.tabulate import check_quantiles
 
-    others = {}
-    if (bounds is None) != (bounded_schema is None):
-        raise CommandError("--bounds and --bounded-schema must be given together")
-    if bounds is not None and bounded_schema is not None:
-        if by is not None:
-            raise CommandError(f"--bounds {bounds}: needs a description of all rows, so no --by")
-        given = options.numbers("--bounds", bounds, "0.005,0.995")
-        ends = check_quantiles("--bounds", given)
-        others[bounded_schema] = lambda found: found.schema(bounds=ends).to_dict()
-    schema = form.of(_schema(schema_file, protected))
+    ends: list[tuple[float, float]] = []
 
     def make(ledger: Any) -> Any:
+        if (bounds is None) != (bounded_schema is None):
+            raise CommandError("--bounds and --bounded-schema must be given together")
+        if bounds is not None:
+            if by is not None:
+                raise CommandError(
+                    f"--bounds {bounds}: needs a description of all rows, so no --by"
+                )
+            given = options.numbers("--bounds", bounds, "0.005,0.995")
+            ends.append(check_quantiles("--bounds", given))
+        schema = form.of(_schema(schema_file, protected))
         counts = None
         if where:
             conditions = reading.read_conditions(where, storage_types(data, schema.csv))
@@ -114,6 +115,9 @@ def describe(
             ledger=ledger,
         )
 
+    others = {}
+    if bounded_schema is not None:
+        others[bounded_schema] = lambda found: found.schema(bounds=ends[0]).to_dict()
     publish_numbers(
         make, "description", write_description, report, account.opened(), force=force, others=others
     )
