@@ -286,7 +286,7 @@ def _refusal(name: str, value: Any, annotation: str, known: Mapping[str, Any]) -
         is_callable = typing.get_origin(known.get(head)) is Callable
         is_class = head[0].isupper() and head != "None" and isinstance(known.get(head), type | None)
         name_of_one = f"a{'n' * (head[0] in 'AEIO')} {head}" if is_class else head
-        word = "callable" if is_callable else _WORDS.get(head, name_of_one)
+        word = "callable" if is_callable else _KINDS.get(head, ("",))[0] or name_of_one
         allowed.append(inner.removesuffix("]") if head == "Literal" else word)
     text = " or ".join(dict.fromkeys(allowed))
     return ValueError(f"{name} must be {text}, got {in_one_line(value)}")
@@ -318,9 +318,9 @@ def _test_of_one(kind: str, known: Mapping[str, Any]) -> _Test:
     of = _split(inner.removesuffix("]"), ", ")
     if head in ("Sequence", "tuple"):
         each, size = _test(of[0], known), len(of)
-        is_list, is_pair = _PLAIN["Sequence"], head == "tuple" and of[-1] != "..."
+        is_pair = head == "tuple" and of[-1] != "..."
         return lambda value: (
-            is_list(value) and (not is_pair or len(value) == size) and all(map(each, value))
+            _is_list(value) and (not is_pair or len(value) == size) and all(map(each, value))
         )
     if head == "Mapping":
         key, each = _test(of[0], known), _test(of[-1], known)
@@ -330,8 +330,8 @@ def _test_of_one(kind: str, known: Mapping[str, Any]) -> _Test:
     if head == "Literal":
         return lambda value: repr(value) in of
     wanted = known.get(head)
-    if head in _PLAIN or typing.get_origin(wanted) is Callable:
-        return _PLAIN.get(head, callable)
+    if head in _KINDS or typing.get_origin(wanted) is Callable:
+        return _KINDS.get(head, ("", callable))[1]
     if inspect.isclass(wanted):
         return lambda value: isinstance(value, wanted)
     # A class that is imported for annotations only; others are aliases.
@@ -346,38 +346,31 @@ def _is_array(value: Any) -> bool:
         return False
 
 
-_PLAIN: Mapping[str, _Test] = MappingProxyType(
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
+
+
+# The word for values of an annotation, "" for its own name, and their test.
+_KINDS: Mapping[str, tuple[str, _Test]] = MappingProxyType(
     {
-        "": lambda _: True,
-        "Any": lambda _: True,
-        "None": lambda one: one is None,
-        "bool": lambda one: isinstance(one, bool | np.bool_),
-        "int": lambda one: isinstance(one, numbers.Integral) and not isinstance(one, bool),
-        "float": is_number,
-        "str": lambda one: isinstance(one, str),
-        "os.PathLike": lambda one: is_path(one),
-        "Callable": callable,
-        "ArrayLike": _is_array,
-        "Sequence": lambda one: (
-            isinstance(one, Sequence | np.ndarray) and not isinstance(one, str | bytes)
+        "": ("", lambda _: True),
+        "Any": ("", lambda _: True),
+        "None": ("", lambda one: one is None),
+        "bool": ("True or False", lambda one: isinstance(one, bool | np.bool_)),
+        "int": (
+            "an integer",
+            lambda one: isinstance(one, numbers.Integral) and not isinstance(one, bool),
         ),
-        **dict.fromkeys(("NDArray", "Vector", "Matrix"), lambda one: isinstance(one, np.ndarray)),
-    }
-)
-_WORDS = MappingProxyType(
-    {
-        "bool": "True or False",
-        "int": "an integer",
-        "float": "a number",
-        "str": "text",
-        "os.PathLike": "the path of a file",
-        "Sequence": "a list",
-        "tuple": "a list",
-        "Mapping": "a mapping",
-        "ArrayLike": "an array of numbers",
-        "NDArray": "an array",
-        "Vector": "an array",
-        "Matrix": "an array",
+        "float": ("a number", is_number),
+        "str": ("text", lambda one: isinstance(one, str)),
+        "os.PathLike": ("the path of a file", is_path),
+        "Callable": ("", callable),
+        "ArrayLike": ("an array of numbers", _is_array),
+        "Mapping": ("a mapping", lambda one: isinstance(one, Mapping)),
+        **dict.fromkeys(("Sequence", "tuple"), ("a list", _is_list)),
+        **dict.fromkeys(
+            ("NDArray", "Vector", "Matrix"), ("an array", lambda one: isinstance(one, np.ndarray))
+        ),
     }
 )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar, final
@@ -184,34 +185,14 @@ def total(terms: Sequence[Score]) -> Score:
     return Score(lambda notation: notation.total([one.write(notation) for one in parts]))
 
 
-def cell(column: str) -> Score:
-    """Return the number in a column, where ``is_number`` holds."""
-    return Score(lambda notation: notation.cell(column))
+def _of_row(method: str) -> Callable[..., Score]:
+    """Return a function with the arguments of a method of ``Notation``, for the score it writes."""
+    return lambda *about: Score(operator.methodcaller(method, *about))
 
 
-def moment(column: str, format: str | None) -> Score:
-    """Return the seconds of a date since 1970-01-01; see ``Notation.moment``."""
-    return Score(lambda notation: notation.moment(column, format))
-
-
-def span(column: str, unit: float) -> Score:
-    """Return the seconds of a duration; see ``Notation.span``."""
-    return Score(lambda notation: notation.span(column, unit))
-
-
-def is_number(column: str) -> Score:
-    """Return whether a cell is a finite number."""
-    return Score(lambda notation: notation.is_number(column))
-
-
-def is_missing(column: str) -> Score:
-    """Return whether a numeric cell is missing."""
-    return Score(lambda notation: notation.is_missing(column))
-
-
-def refused(column: str) -> Score:
-    """Return the score of a row that the model refuses because of a column."""
-    return Score(lambda notation: notation.refused(column))
+cell, moment, span, is_number, is_missing, refused = map(
+    _of_row, ("cell", "moment", "span", "is_number", "is_missing", "refused")
+)
 
 
 def function(name: str, argument: Score) -> Score:

@@ -1,20 +1,5 @@
 """Errors and warnings of the library."""
 
-__all__ = [
-    "BudgetExceededError",
-    "EqualBoundsWarning",
-    "LedgerError",
-    "LowSignalWarning",
-    "NearIdsWarning",
-    "PlanMismatchError",
-    "PublicInformationWarning",
-    "RowsChangedError",
-    "SeededNoiseWarning",
-    "SlowSumsWarning",
-    "TooCostlyError",
-    "UnpaidReleaseWarning",
-]
-
 
 class LedgerError(ValueError):
     """A budget ledger cannot be used: missing, damaged, busy, or for other data."""
