@@ -318,9 +318,9 @@ def _test_of_one(kind: str, known: Mapping[str, Any]) -> _Test:
     of = _split(inner.removesuffix("]"), ", ")
     if head in ("Sequence", "tuple"):
         each, size = _test(of[0], known), len(of)
-        is_pair = head == "tuple" and of[-1] != "..."
+        is_list, is_pair = _KINDS[head][1], head == "tuple" and of[-1] != "..."
         return lambda value: (
-            _is_list(value) and (not is_pair or len(value) == size) and all(map(each, value))
+            is_list(value) and (not is_pair or len(value) == size) and all(map(each, value))
         )
     if head == "Mapping":
         key, each = _test(of[0], known), _test(of[-1], known)
@@ -346,10 +346,6 @@ def _is_array(value: Any) -> bool:
         return False
 
 
-def _is_list(value: Any) -> bool:
-    return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
-
-
 # The word for values of an annotation, "" for its own name, and their test.
 _KINDS: Mapping[str, tuple[str, _Test]] = MappingProxyType(
     {
@@ -367,7 +363,15 @@ _KINDS: Mapping[str, tuple[str, _Test]] = MappingProxyType(
         "Callable": ("", callable),
         "ArrayLike": ("an array of numbers", _is_array),
         "Mapping": ("a mapping", lambda one: isinstance(one, Mapping)),
-        **dict.fromkeys(("Sequence", "tuple"), ("a list", _is_list)),
+        **dict.fromkeys(
+            ("Sequence", "tuple"),
+            (
+                "a list",
+                lambda one: (
+                    isinstance(one, Sequence | np.ndarray) and not isinstance(one, str | bytes)
+                ),
+            ),
+        ),
         **dict.fromkeys(
             ("NDArray", "Vector", "Matrix"), ("an array", lambda one: isinstance(one, np.ndarray))
         ),
