@@ -453,7 +453,7 @@ class TestPart:
         assert verification.ok, verification.summary()
         assert result.privacy_.epsilon <= 2.0
         # By an independent computation: the part composes with either side of the split.
-        plans = {name: part.plan for name, part in study.plan(4000).parts}
+        plans = {name: part.plan for name, part in study.plan(4000).planned.items()}
         sides = [[plans[name].event for name in (*plans,) if name != one] for one in SIDES]
         costs = [accounted(Composed(tuple(events)), adjacency) for events in sides]
         assert result.privacy_.epsilon == pytest.approx(max(costs), rel=1e-3)
@@ -462,9 +462,9 @@ class TestPart:
         alone = self.study(module).plan()
         assert alone.epsilon == pytest.approx(2.0, rel=1e-6)
         both = self.study(module).add("again", module.LevelCountsPart(self.SCHEMA, "region"))
-        first, second = (part.plan.coefficient_noise for _, part in both.plan().parts)
+        first, second = (part.plan.coefficient_noise for part in both.plan().planned.values())
         assert first == pytest.approx(second, rel=1e-9)
-        (_, part), *_ = alone.parts
+        part, *_ = alone.planned.values()
         assert first == pytest.approx(math.sqrt(2.0) * part.plan.coefficient_noise, rel=1e-6)
 
     def test_a_part_that_is_not_charged_is_found(self, module, table, monkeypatch):
