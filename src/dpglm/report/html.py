@@ -32,6 +32,7 @@ from dpglm.report.page import (
 )
 from dpglm.report.plots import draw_table
 from dpglm.solvers.base import Plan
+from dpglm.solvers.uncertainty import Solution
 from dpglm.tables.schema import Schema
 
 __all__ = ["report_page", "write_report"]
@@ -115,11 +116,7 @@ def model_view(
 ) -> dict[str, Any]:
     """Return the coefficients, pictures and settings of a fitted model for a template."""
     plan, certificate = estimator.solution_.plan, estimator.privacy_
-    solution, pictures = estimator.solution_, dict(figures or {})
-    if any(math.isfinite(info.gradient_norm) for info in solution.history):
-        text = "Norm of the noisy gradient in each step, compared with noise alone."
-        drawn = tuple(plots.training_history(solution, width=width) for width in _WIDTHS)
-        pictures[text] = drawn
+    pictures = {**(figures or {}), **_pictures(estimator.solution_)}
     shapes = shapes_view(estimator, common_scale=common_scale)
     return {
         "loss": loss_in_words(certificate),
@@ -163,6 +160,13 @@ def write_report(estimator: Any, path: str | os.PathLike[str], **options: Any) -
         If the file cannot be written.
     """
     write_text(path, report_page(estimator, **options))
+
+
+def _pictures(solution: Solution) -> dict[str, Any]:
+    if any(math.isfinite(info.gradient_norm) for info in solution.history):
+        text = "Norm of the noisy gradient in each step, compared with noise alone."
+        return {text: tuple(plots.training_history(solution, width=width) for width in _WIDTHS)}
+    return {}
 
 
 def _settings(certificate: Certificate, plan: Plan) -> dict[str, list[tuple[str, Any]]]:
