@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.estimators.additive._curves import shrunk_bends, straightened
+from dpglm.estimators.additive._curves import information_of, shrunk_bends, straightened
 from experiments.additive import DELTA, FOLDS, Table, generated
 
 WAYS = ("linear", "additive", "its lines", "not shrunk", "its lines")
@@ -31,7 +31,7 @@ def scores(table: Table, epsilon: float, seed: int) -> NDArray[np.float64]:
     model = table.additive(**budget).fit(table.rows(fit), table.target[fit])
     solution, schema = model.solution_, model.schema_
     shrunk, *_ = shrunk_bends(solution.w, solution.precision, schema)
-    shrunk = straightened(shrunk, solution, schema)
+    shrunk = straightened(shrunk, solution, schema, information_of(solution, schema))
     X, found = schema.encode(rows), [linear.score(rows, target)]
     for w in (shrunk, solution.w):
         coef, intercept = model.estimator_._model(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from scipy import optimize
@@ -14,6 +11,8 @@ from dpglm.estimators.additive import _errors as module
 from dpglm.privacy import GaussianDP
 from dpglm.solvers.second_order.newton_noise import Response
 from dpglm.solvers.second_order.preconditioner import Basis
+from dpglm.tables.additive import Additive
+from dpglm.tables.schema import Schema
 
 SIZE = 6
 
@@ -59,9 +58,8 @@ def test_response_does_not_reach_directions_of_noise():
     assert directions[:, -1] @ reached @ directions[:, -1] > 0.9
 
 
-def terms(counts):
-    ends = np.cumsum([0, *counts])
-    return [SimpleNamespace(features=slice(*one)) for one in itertools.pairwise(ends)]
+def groups(counts):
+    return np.split(np.eye(sum(counts)), np.cumsum(counts)[:-1], axis=1)
 
 
 def test_term_variances_find_large_and_small_terms():
@@ -72,7 +70,9 @@ def test_term_variances_find_large_and_small_terms():
     found = []
     for _ in range(20):
         w = reached @ (each * rng.normal(size=65)) + 0.1 * rng.normal(size=65)
-        found.append(module._term_variances(terms(counts), w, reached, 0.01 * np.eye(65), 2.5))
+        found.append(
+            np.diag(module._term_variances(groups(counts), w, reached, 0.01 * np.eye(65), 2.5))
+        )
     ratios = np.sqrt(np.mean(found, axis=0)[[0, 30, 60]]) / scales
     assert (ratios > 0.8).all(), ratios
     assert (ratios < [1.3, 2.0, 1.6]).all(), ratios
@@ -92,7 +92,7 @@ def test_calibration_is_the_factor_on_the_reached_share():
     factor = optimize.brentq(excess, 0.5, 3.0)
     theta = rng.normal(size=size)
     w = factor * reached @ theta + np.sqrt(noise) * rng.normal(size=size)
-    found = module._calibration(spread, reached, np.ones(size), noise * np.eye(size), w)
+    found = module._calibration(spread, reached, np.eye(size), noise * np.eye(size), w)
     assert found == pytest.approx(factor, rel=0.1)
 
 
@@ -172,6 +172,71 @@ def test_bands_cover_and_a_fifth_narrower_miss():
         shares.append([(np.abs(error) <= factor * reach).mean() for factor in (1.0, 0.8)])
     covered, narrower = np.mean(shares, axis=0)
     assert covered > 0.945 > narrower, (covered, narrower)
+
+
+def test_bands_of_straight_numbers_follow_the_error():
+    shares, errors, deviations = [], [], []
+    bounds = {"type": "numeric", "low": -4.0, "high": 4.0}
+    facts = {"columns": {f"x{i}": bounds for i in range(5)}, "provenance": "made up"}
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        x = rng.normal(size=(16_000, 5)).clip(-4.0, 4.0)
+        effects = x * np.linspace(0.5, -0.3, 5)
+        y = (effects.sum(axis=1) + rng.normal(size=len(x))).clip(-5.0, 5.0)
+        X = {f"x{i}": one for i, one in enumerate(x.T)}
+        model = AdditiveRegressor(
+            facts, target_bounds=(-5.0, 5.0), epsilon=4.0, delta=1e-5, random_state=seed
+        ).fit(X, y)
+        shapes = model.shapes(simultaneous=False)
+        for term, effect in zip(model.schema_.additive_encoding.terms, effects.T, strict=True):
+            weights, shape = term.axes[0].weights(X[term.name]), shapes[term.name]
+            # Both are zero on average over the knots.
+            error = weights @ shape.values[0] - effect
+            low, high = (weights @ shape.band[0]).T
+            reach = 0.5 * (high - low)
+            shares.append([np.mean(np.abs(error) <= factor * reach) for factor in (1.0, 0.8)])
+            errors.append(np.mean(error**2))
+            deviations.append(np.mean((reach / 1.96) ** 2))
+    covered, narrower = np.mean(shares, axis=0)
+    assert covered > 0.985 > narrower, (covered, narrower)
+    # Bands of the estimate without straightening are eight times wider.
+    assert np.mean(deviations) < 4.0 * np.mean(errors)
+
+
+def test_products_of_hats_follow_rows_between_knots():
+    """Rows near a knot, or halfway between two, have other products than evenly spread ones."""
+    column = {"x": {"type": "numeric", "low": 0.0, "high": 1.0}}
+    encoded = Schema.from_dict({"columns": column, "provenance": "made up"})
+    (term,) = encoded.with_additive(Additive(2, 1.0)).additive_encoding.terms
+    rng = np.random.default_rng(0)
+    for x in (rng.beta(20.0, 20.0, 5000), rng.uniform(0.2, 0.3, 5000), rng.uniform(size=5000)):
+        weights = term.axes[0].weights(x).toarray()
+        products, shares = weights.T @ weights / len(x), weights.mean(axis=0)
+        seen = term.root.T @ products @ term.root
+        found = module._within(term, shares, seen, 1e-4)
+        np.testing.assert_allclose(found, products, atol=2e-3)
+        # Noise leaves the products of evenly spread rows.
+        even = module._within(term, shares, seen, 1e4)
+        left, right = shares[:-1], shares[1:]
+        expected = left * right / (3.0 * (left + right))
+        np.testing.assert_allclose(np.diag(even, 1), expected, rtol=1e-3)
+
+
+def test_noise_in_curvature_is_that_of_drawn_matrices():
+    rng, size = np.random.default_rng(0), 4
+    along, point, spread = rng.normal(size=(size, 3)), np.ones(size), 0.3 * np.eye(size)
+    variances = np.full((size, size), 0.5) + 0.5 * np.eye(size)
+    none = np.zeros((3, 3))
+    known = module.Information(none, none, none, none, along, variances, point, point)
+    errors = []
+    for _ in range(20_000):
+        noise = rng.normal(size=(size, size))
+        theta = 2.0 + rng.normal(size=size) * np.sqrt(0.3)
+        errors.append(along.T @ (0.5 * (noise + noise.T)) @ (theta - point))
+    drawn = np.cov(np.transpose(errors))
+    scale = np.sqrt(np.outer(np.diag(drawn), np.diag(drawn)))
+    found = known.privacy(np.full(size, 2.0), spread)
+    np.testing.assert_allclose(found / scale, drawn / scale, atol=0.05)
 
 
 def test_newton_raphson_has_narrow_bands_of_weak_effects():

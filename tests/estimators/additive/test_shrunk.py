@@ -7,7 +7,7 @@ import pytest
 
 from dpglm import AdditiveRegressor
 from dpglm.estimators.additive import models
-from dpglm.estimators.additive._curves import _information, shrunk_bends, straightened
+from dpglm.estimators.additive._curves import information_of, shrunk_bends, straightened
 from dpglm.solvers.second_order.newton import Newton
 from dpglm.tables.additive import Additive
 from dpglm.tables.schema import Schema
@@ -143,7 +143,7 @@ def test_straight_effects_lose_little_accuracy(monkeypatch, epsilon):
         return np.mean(found) / np.var(y)
 
     assert loss() < 0.0025
-    monkeypatch.setattr(models, "straightened", lambda w, solution, schema: w)
+    monkeypatch.setattr(models, "straightened", lambda w, *_: w)
     assert loss() > 0.004
 
 
@@ -152,7 +152,8 @@ def test_clear_bends_are_not_straightened():
     model = AdditiveRegressor(facts, epsilon=1.0, delta=1e-5, random_state=0)
     solution, encoded = model.fit(rows[0], y[:part]).solution_, model.schema_
     w, *_ = shrunk_bends(solution.w, solution.precision, encoded)
-    np.testing.assert_allclose(straightened(w, solution, encoded), w, rtol=1e-6)
+    known = information_of(solution, encoded)
+    np.testing.assert_allclose(straightened(w, solution, encoded, known), w, rtol=1e-6)
 
 
 def test_information_finishes_steps():
@@ -160,10 +161,10 @@ def test_information_finishes_steps():
     solver = Newton(n_steps=2, step_size=1.0, clip=100.0)
     model = AdditiveRegressor(facts, segments=8, solver=solver, epsilon=1e4, random_state=0)
     solution, encoded = model.fit(rows[0], y[:part]).solution_, model.schema_
-    known, pulled = _information(solution, encoded)
+    known = information_of(solution, encoded)
     x = encoded.encode(rows[0]) * (solution.plan.data.row_norm / encoded.row_norm)
     design = np.column_stack([x, np.full(len(x), solution.plan.data.intercept)])
     best = np.linalg.lstsq(design, y[:part] / 5.0, rcond=None)[0]
-    ways = [np.linalg.solve(known, pulled) - best, solution.w - best]
+    ways = [np.linalg.solve(known.design, known.pooled) - best, solution.w - best]
     finished, released = (np.linalg.norm(design @ way) for way in ways)
     assert finished < 0.3 * released

@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpglm._validation import in_one_line
-from dpglm.estimators.additive._errors import TermValues
+from dpglm.estimators.additive._errors import Information, TermValues, bends_of
 from dpglm.solvers.base import present
-from dpglm.solvers.second_order.posterior import NoisyMatrix
 from dpglm.solvers.uncertainty import Floats, Solution, solved
-from dpglm.tables.additive_terms import Term
 from dpglm.tables.schema import Schema
 
 Directions: TypeAlias = Mapping[str, int]
@@ -85,7 +83,9 @@ def shrunk_bends(w: Floats, precision: Floats, schema: Schema) -> tuple[Floats, 
     """
     same = np.eye(len(w))
     unchanged = w, same, same
-    blocks = [one for term in schema.additive_encoding.terms if (one := _bends(term, len(w))).size]
+    blocks = [
+        one for term in schema.additive_encoding.terms if (one := bends_of(term, len(w))).size
+    ]
     if not blocks:
         return unchanged
     bends = np.hstack(blocks)
@@ -102,7 +102,9 @@ def shrunk_bends(w: Floats, precision: Floats, schema: Schema) -> tuple[Floats, 
     return (shrunk, kept, slopes) if is_finite else unchanged
 
 
-def straightened(w: Floats, solution: Solution, schema: Schema) -> Floats:
+def straightened(
+    w: Floats, solution: Solution, schema: Schema, information: Information | None
+) -> Floats:
     """Average shrunk coefficients with an estimate that does not take unfinished steps for bends.
 
     With the mean g of the released gradients, at points of mean v, ``r = K v - g = K theta + e``.
@@ -111,12 +113,12 @@ def straightened(w: Floats, solution: Solution, schema: Schema) -> Floats:
     mean square of these as variance, and levels are the released ones. The weight is Akaike's for
     lines, which lack the variances, times the known share of the least known slope: Burnham and
     Anderson, *Model selection and multimodel inference* (2002), section 2.9. So clear bends stay
-    as they are. Bands remain those of the shrunk coefficients. Privacy: post-processing.
+    as they are. Privacy: post-processing.
     """
-    response, terms, size = solution.response, schema.additive_encoding.terms, len(w)
-    if response is None or response.scores is None or response.share < 1.0:
+    terms, size = schema.additive_encoding.terms, len(w)
+    if information is None or present(solution.response).share < 1.0:
         return w
-    blocks = [one for term in terms if (one := _bends(term, size)).size]
+    blocks = [one for term in terms if (one := bends_of(term, size)).size]
     is_free = np.ones(size, dtype=bool)
     for term in terms:
         is_free[term.features] = len(term.axes) > 1 or term.axes[0].line is not None
@@ -127,7 +129,9 @@ def straightened(w: Floats, solution: Solution, schema: Schema) -> Floats:
         return w
     released, found = solution.w[is_free], solution.w.copy()
     try:
-        known, pulled = _information(solution, schema)
+        error = information.sampling + information.privacy(solution.w)
+        weighted = solved(error, information.design).T
+        known, pulled = weighted @ information.design, weighted @ information.pooled
         pulled = (pulled - known[:, ~is_free] @ found[~is_free])[is_free]
         slopes = lines.T @ released
         variance = max(float(np.mean(slopes**2)), _TINY)
@@ -152,28 +156,28 @@ def straightened(w: Floats, solution: Solution, schema: Schema) -> Floats:
     return found if np.isfinite(found).all() else w
 
 
-def _information(solution: Solution, schema: Schema) -> tuple[Floats, Floats]:
-    """Return the information in the mean of the scores: a matrix, and it times the estimate."""
-    response, data = present(solution.response), solution.plan.data
-    (point, gradient, noise), vectors = present(response.scores), response.basis.vectors
-    curvature = response.curvature
+def information_of(solution: Solution, schema: Schema) -> Information | None:
+    """Return the information in the mean of the released scores, if it is known."""
+    response, data = solution.response, solution.plan.data
+    if response is None or response.scores is None:
+        return None
+    (point, gradient, noise), vectors = response.scores, response.basis.vectors
     terms = schema.additive_encoding.terms
-    values = TermValues.of(terms, response, data.row_norm / schema.row_norm)
+    try:
+        values = TermValues.of(terms, response, data.row_norm / schema.row_norm)
+    except np.linalg.LinAlgError:
+        return None
     mean = np.append(values.shares @ values.features, data.intercept)
     moments = np.outer(mean, mean)
     moments[:-1, :-1] = values.features.T @ values.moments @ values.features
     # The noise in released second moments: an upper bound, as the structure of terms reduces it.
     variances = np.full_like(moments, response.noise[0] ** 2) * (1.0 + np.eye(len(moments)))
     variances[-1] = variances[:, -1] = (response.noise[1] * data.intercept) ** 2
-    way = solution.w - vectors @ point
-    in_moments = NoisyMatrix(moments, variances).error_of(np.outer(way, way))
-    design = curvature * vectors.T @ moments
+    along = response.curvature * vectors
+    design, per_row = along.T @ moments, response.dispersion / (data.n_rows * data.typical_weight)
     hessian = design @ vectors
-    per_row = response.dispersion / (data.n_rows * data.typical_weight)
-    error = noise**2 * np.eye(len(hessian)) + per_row * hessian
-    error += curvature**2 * vectors.T @ in_moments @ vectors
-    weighted = solved(error, np.column_stack([design, hessian @ point - gradient]))
-    return design.T @ weighted[:, :-1], design.T @ weighted[:, -1]
+    scores = design, hessian @ point - gradient, per_row * hessian, noise**2 * np.eye(len(hessian))
+    return Information(*scores, along, variances, vectors @ point, mean[:-1] / data.intercept)
 
 
 def _marginal(precision: Floats, bends: Floats) -> tuple[Floats, Floats]:
@@ -185,22 +189,6 @@ def _marginal(precision: Floats, bends: Floats) -> tuple[Floats, Floats]:
     drag = np.linalg.solve(turned[k:, k:], turned[k:, :k])
     known = turned[:k, :k] - turned[:k, k:] @ drag
     return basis[:, :k] - basis[:, k:] @ drag, 0.5 * (known + known.T)
-
-
-def _bends(term: Term, size: int) -> Floats:
-    """Return an orthonormal basis of a term's nonlinear coefficients, of shape (size, bends)."""
-    axis, line = term.axes[0], term.axes[0].line
-    count = term.features.stop - term.features.start
-    directions = np.zeros((count, 0))
-    if len(term.axes) > 1:
-        directions = np.eye(count)
-    elif line is not None and (bends := len(line) - 2):
-        line = np.linalg.lstsq(axis.curve, line - line.mean(), rcond=None)[0]
-        directions = np.zeros((count, bends))
-        directions[: bends + 1] = np.linalg.qr(line[:, np.newaxis], mode="complete")[0][:, 1:]
-    placed = np.zeros((size, directions.shape[1]))
-    placed[term.features] = directions
-    return placed
 
 
 def _posterior(found: Floats, known: Floats, sizes: list[int]) -> tuple[Floats, Floats]:

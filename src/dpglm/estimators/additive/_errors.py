@@ -1,15 +1,17 @@
 """Errors of additive effects: noise, sampling, and the part of an effect that steps do not reach.
 
 A fit returns ``w = F theta + e``: its steps reach a share F of the true parameter, and e has the
-covariance V of noise and sampling. With ``theta ~ N(0, S)``, one variance for each term, the error
-``w - theta`` has the covariance ``(I - F) S (I - F)^T + V``. So bands are right on average over
-each curve, as in Nychka, "Bayesian confidence intervals for smoothing splines", JASA 83 (1988), and
-finite everywhere: an effect without information has the variance of its term.
+covariance V of noise and sampling. With ``theta ~ N(0, S)``, a variance for the bends and one for
+the rest of each term, the error ``w - theta`` has the covariance ``(I - F) S (I - F)^T + V``. So
+bands are right on average over each curve, as in Nychka, "Bayesian confidence intervals for
+smoothing splines", JASA 83 (1988), and finite everywhere: an effect without information has the
+variance of its term.
 
 F depends on the curvature of the rows, which is computed from the second moments that the fit
 released and from public facts about them: within a term products of levels are zero except on
 the diagonal, products of hats are tridiagonal, and the values of each term sum to one. A released
 Hessian gives F by its noise alone. S follows from the released coefficients (``_term_variances``).
+With the mean of the released scores the error is that of any w given these (``_given_scores``).
 
 Privacy: post-processing of released values.
 """
@@ -23,7 +25,6 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm.problem import Loss, Target
 from dpglm.shapes.shape import cells_of
@@ -35,10 +36,13 @@ from dpglm.solvers.second_order.posterior import (
     PRIOR,
     PRIOR_INTERCEPT,
     SCALE_GRID,
+    NoisyMatrix,
+    Posterior,
     ScaleLaw,
     scale_laws,
+    term_scales,
 )
-from dpglm.solvers.uncertainty import Solution, Uncertainty
+from dpglm.solvers.uncertainty import Floats, Solution, Uncertainty
 from dpglm.tables.additive_terms import NumericAxis, Term, as_dense
 from dpglm.tables.schema import Schema
 
@@ -50,33 +54,97 @@ _LEAST_SHARE, _FARTHEST = 2e-5, 30.0
 def uncertainty_of_effects(
     solution: Solution,
     schema: Schema,
-    w: NDArray[np.float64],
-    kept: NDArray[np.float64],
-    slopes: NDArray[np.float64],
+    w: Floats,
+    kept: Floats,
+    slopes: Floats,
+    known: Information | None = None,
 ) -> Uncertainty:
-    """Return the uncertainty of prepared coefficients after the shrinkage of bends.
+    """Return the uncertainty of the prepared coefficients w.
 
-    ``w``, ``kept`` and ``slopes`` are those of ``shrunk_bends``. It is not a number after an
-    overflow, as a fit that was paid for must return.
+    ``kept`` and ``slopes`` are those of ``shrunk_bends``. It is not a number after an overflow, as
+    a fit that was paid for must return.
     """
     with np.errstate(all="ignore"):
         try:
+            if known is not None:
+                return _given_scores(solution, schema, w, known)
             return _uncertainty(solution, schema, w, kept, slopes)
         except np.linalg.LinAlgError:
             unknown = np.full_like(slopes, np.nan)
             return Uncertainty(w, unknown, unknown)
 
 
+@final
+@dataclass(frozen=True, eq=False)
+class Information:
+    """The mean of the scores, ``pooled = design theta + e``, with two parts of the covariance of e.
+
+    Noise N in the curvature, with these ``variances``, adds ``along^T N (theta - point)`` to e.
+    """
+
+    design: Floats
+    pooled: Floats
+    sampling: Floats
+    noise: Floats
+    along: Floats
+    variances: Floats
+    point: Floats
+    mean: Floats  # Of the columns, in units of the intercept's.
+
+    def privacy(self, center: Floats, covariance: Floats | float = 0.0) -> Floats:
+        """Return the covariance of e by noise for a mean and a covariance of theta."""
+        spread = covariance + np.outer(center - self.point, center - self.point)
+        error = NoisyMatrix(self.variances, self.variances).error_of(spread)
+        return np.asarray(self.noise + self.along.T @ error @ self.along)
+
+
+def _given_scores(solution: Solution, schema: Schema, w: Floats, known: Information) -> Uncertainty:
+    """Return the mean square error of w given the mean of the scores.
+
+    It is the posterior covariance, and the product of ``w - E theta`` with itself. So it holds for
+    any estimate. Noise in the curvature counts with the posterior of theta, hence the rounds.
+    """
+    size, data, dispersion = len(w) - 1, solution.plan.data, present(solution.response).dispersion
+    kinds = _groups(schema.additive_encoding.terms, size)
+    back = np.vstack([np.eye(size), -known.mean])
+    of_level = (PRIOR_INTERCEPT / data.intercept) ** 2
+    level = known.sampling + of_level * np.outer(known.design[:, -1], known.design[:, -1])
+    reached, center, covariance = known.design @ back, w, np.zeros((size + 1, size + 1))
+    variances, privacy, gain = np.eye(size), covariance, back
+    for _ in range(_CALIBRATIONS):
+        privacy = known.privacy(center, covariance)
+        errors, unit = level + privacy, PRIOR * math.sqrt(dispersion)
+        variances = _marginal_variances(kinds, known.pooled, reached, errors, unit)
+        found = Posterior.of(variances, reached, errors, known.pooled)
+        center, gain = w + back @ (found.mean - w[:-1]), back @ found.gain
+        covariance = back @ found.covariance @ back.T
+    covariance += np.outer(center - w, center - w)
+    covariance[-1, -1] += dispersion / (data.n_rows * data.typical_weight * data.intercept**2)
+    of_noise, prior = gain @ privacy @ gain.T, _with_mean(variances, known.mean, of_level)
+    return Uncertainty(w, covariance - of_noise, of_noise, prior=prior)
+
+
+def _marginal_variances(
+    kinds: Sequence[Sequence[Floats]], pooled: Floats, reached: Floats, errors: Floats, unit: float
+) -> Floats:
+    """Return the prior covariance by marginal likelihood, with a scale in common for each kind."""
+    none, roots = np.zeros((reached.shape[1],) * 2), []
+    kinds = [one for one in kinds if one]
+    common = term_scales(reached, errors, pooled, none, [np.hstack(one) for one in kinds], unit)
+    for law, kind in zip(common, kinds, strict=True):
+        roots += [math.sqrt(law.mean_square) * root for root in kind]
+    laws = term_scales(reached, errors, pooled, none, roots)
+    scaled = [math.sqrt(law.mean_square) * one for law, one in zip(laws, roots, strict=True)]
+    return np.asarray(np.hstack(scaled) @ np.hstack(scaled).T)
+
+
 def _uncertainty(
-    solution: Solution,
-    schema: Schema,
-    w: NDArray[np.float64],
-    kept: NDArray[np.float64],
-    slopes: NDArray[np.float64],
+    solution: Solution, schema: Schema, w: Floats, kept: Floats, slopes: Floats
 ) -> Uncertainty:
     size, data, loss = len(w) - 1, solution.plan.data, solution.plan.problem.loss
     response, noise = solution.response, solution.noise_covariance
     terms, before = schema.additive_encoding.terms, solution.w[:size]
+    groups = list(itertools.chain(*_groups(terms, size)))
     dispersion = loss.dispersion or 1.0
     if response is None or noise is None:
         of_slopes, level, mean = _of_columns(present(solution.precision))
@@ -84,7 +152,7 @@ def _uncertainty(
         if solution.known is not None:
             reached = solution.known[:size] @ np.vstack([np.eye(size), -mean])
         errors = np.asarray(np.linalg.inv(of_slopes))
-        variances = _term_variances(terms, before, reached, errors, unit)
+        variances = _term_variances(groups, before, reached, errors, unit)
         columns = np.zeros_like(errors) if noise is None else noise.columns[:size, :size]
         privacy = _with_mean(columns, mean, 0.0)
         sampling = _with_mean(errors, mean, 1.0 / level) - privacy
@@ -96,31 +164,41 @@ def _uncertainty(
         dispersion, privacy = response.dispersion, noise.columns
         per_row = dispersion / (data.n_rows * data.typical_weight * curvature)
         reached, own = response.reached(spread)
-        own, variances, factor = per_row * own, np.ones(size), 1.0
+        own, variances, factor = per_row * own, np.eye(size), 1.0
         for _ in range(_CALIBRATIONS if response.is_calibrated else 1):
             errors = factor**2 * own + privacy[:size, :size]
             if response.is_calibrated:
                 factor = _calibration(spread, reached, variances, errors, before)
                 errors = factor**2 * own + privacy[:size, :size]
-            variances = _term_variances(
-                terms, before, factor * reached, errors, PRIOR * math.sqrt(dispersion)
-            )
+            unit = PRIOR * math.sqrt(dispersion)
+            variances = _term_variances(groups, before, factor * reached, errors, unit)
         reached = factor * reached
         sampling = _with_mean(factor**2 * own, mean, per_row / data.intercept**2)
     missed = np.eye(size) - kept[:size, :size] @ reached
-    smoothing = _with_mean((missed * variances) @ missed.T, mean, 0.0)
-    prior = _with_mean(np.diag(variances), mean, (PRIOR_INTERCEPT / data.intercept) ** 2)
+    smoothing = _with_mean(missed @ variances @ missed.T, mean, 0.0)
+    prior = _with_mean(variances, mean, (PRIOR_INTERCEPT / data.intercept) ** 2)
     return Uncertainty(
-        w,
-        slopes @ sampling @ slopes.T + smoothing,
-        slopes @ privacy @ slopes.T,
-        prior=prior,
+        w, slopes @ sampling @ slopes.T + smoothing, slopes @ privacy @ slopes.T, prior=prior
     )
 
 
-def _of_columns(
-    precision: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], float, NDArray[np.float64]]:
+def bends_of(term: Term, size: int) -> Floats:
+    """Return an orthonormal basis of a term's nonlinear coefficients, of shape (size, bends)."""
+    axis, line = term.axes[0], term.axes[0].line
+    count = term.features.stop - term.features.start
+    directions = np.zeros((count, 0))
+    if len(term.axes) > 1:
+        directions = np.eye(count)
+    elif line is not None and (bends := len(line) - 2):
+        line = np.linalg.lstsq(axis.curve, line - line.mean(), rcond=None)[0]
+        directions = np.zeros((count, bends))
+        directions[: bends + 1] = np.linalg.qr(line[:, np.newaxis], mode="complete")[0][:, 1:]
+    placed = np.zeros((size, directions.shape[1]))
+    placed[term.features] = directions
+    return placed
+
+
+def _of_columns(precision: Floats) -> tuple[Floats, float, Floats]:
     """Return the precision of columns without the intercept, its own, and the columns' means."""
     level = float(precision[-1, -1])
     mean = precision[-1, :-1] / level
@@ -128,26 +206,20 @@ def _of_columns(
 
 
 def _calibration(
-    spread: NDArray[np.float64],
-    reached: NDArray[np.float64],
-    variances: NDArray[np.float64],
-    errors: NDArray[np.float64],
-    w: NDArray[np.float64],
+    spread: Floats, reached: Floats, variances: Floats, errors: Floats, w: Floats
 ) -> float:
     """Return the factor on ``reached`` from the slope that was fitted for the scores.
 
     With it the scores ``w = c F theta + e`` satisfy ``E <w, theta> = E <w, w>`` in the inner
     product of ``spread``, and ``E <w, w>`` is estimated by itself.
     """
-    through = spread @ (reached * variances)
+    through = spread @ reached @ variances
     along, across = float(np.trace(through)), float((through * reached).sum())
     signal = 1.0 - float((spread * errors).sum()) / max(float(w @ spread @ w), _TINY)
     return along / max(across, _TINY) * max(signal, 0.0)
 
 
-def _with_mean(
-    covariance: NDArray[np.float64], mean: NDArray[np.float64], variance: float
-) -> NDArray[np.float64]:
+def _with_mean(covariance: Floats, mean: Floats, variance: float) -> Floats:
     """Return a covariance with the intercept's, if ``variance`` is that of the mean prediction."""
     back = np.vstack([np.eye(len(mean)), -mean])
     found = back @ covariance @ back.T
@@ -155,37 +227,43 @@ def _with_mean(
     return np.asarray(found)
 
 
-def _term_variances(
-    terms: Sequence[Term],
-    w: NDArray[np.float64],
-    reached: NDArray[np.float64],
-    errors: NDArray[np.float64],
-    unit: float,
-) -> NDArray[np.float64]:
-    """Return the prior variance of each coefficient: the posterior mean of that of its term.
+def _groups(terms: Sequence[Term], size: int) -> tuple[list[Floats], ...]:
+    """Return orthonormal bases of the bends of terms, and of the rest of each, with a variance."""
+    bends, rest = [bends_of(term, size) for term in terms], []
+    for term, one in zip(terms, bends, strict=True):
+        own = np.eye(size)[:, term.features]
+        left = np.linalg.svd(own - one @ (one.T @ own), full_matrices=False)[0]
+        rest.append(left[:, : own.shape[1] - one.shape[1]])
+    return [one for one in bends if one.size], [one for one in rest if one.size]
 
-    The mean of ``|w_b|^2`` over the coefficients of a term is linear in the variances of all
-    terms. The composite likelihood takes these sums of squares as independent, and those of a term
-    of k coefficients as scaled chi-squared with k degrees of freedom. So it depends on large parts
-    of ``reached`` and ``errors`` alone, which are known better than their inverses: Varin, Reid and
-    Firth, "An overview of composite likelihood methods", Statistica Sinica 21 (2011). Scales are
-    half-normal about the scale that all terms have in common, and that about ``unit``.
+
+def _term_variances(
+    groups: Sequence[Floats], w: Floats, reached: Floats, errors: Floats, unit: float
+) -> Floats:
+    """Return the prior covariance: the variance of a group is the posterior mean of it.
+
+    The mean of ``|w_b|^2`` over the coefficients of a group is linear in the variances of all
+    groups. The composite likelihood takes these sums of squares as independent, and those of a
+    group of k coefficients as scaled chi-squared with k degrees of freedom. So it depends on large
+    parts of ``reached`` and ``errors`` alone, which are known better than their inverses: Varin,
+    Reid and Firth, "An overview of composite likelihood methods", Statistica Sinica 21 (2011).
+    Scales are half-normal about the scale that all groups have in common, and that about ``unit``.
     """
-    own = [one.features for one in terms]
+    basis, ends = np.hstack(groups), np.cumsum([0, *(one.shape[1] for one in groups)])
+    own = [slice(*pair) for pair in itertools.pairwise(ends)]
+    w, reached, errors = basis.T @ w, basis.T @ reached @ basis, basis.T @ errors @ basis
     counts = np.array([len(w[one]) for one in own], dtype=np.float64)
     squares = np.array([float(w[one] @ w[one]) for one in own])
     base = np.array([float(np.trace(errors[one, one])) for one in own])
     shares = np.array([[float((reached[one, its] ** 2).sum()) for its in own] for one in own])
 
-    def likelihood(
-        rest: NDArray[np.float64], share: NDArray[np.float64], unit: float
-    ) -> NDArray[np.float64]:
+    def likelihood(rest: Floats, share: Floats, unit: float) -> Floats:
         means = np.maximum(rest + np.multiply.outer((unit * SCALE_GRID) ** 2, share), _TINY)
         return np.asarray(-0.5 * (np.log(means) + squares / means) @ counts)
 
     common = math.sqrt(ScaleLaw.of(likelihood(base, shares.sum(axis=1), unit), unit).mean_square)
 
-    def profile(place: int, scales: NDArray[np.float64]) -> NDArray[np.float64]:
+    def profile(place: int, scales: Floats) -> Floats:
         others = np.delete(shares, place, axis=1) @ np.delete(scales, place) ** 2
         return likelihood(base + others, shares[:, place], common)
 
@@ -193,33 +271,19 @@ def _term_variances(
     found = np.empty(len(w))
     for one, law in zip(own, laws, strict=True):
         found[one] = law.mean_square
-    return found
+    return np.asarray((basis * found) @ basis.T)
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class TermValues:
-    """Rows as shares of the values of terms, with estimated means and mean products.
+    """Rows as shares of the values of terms, with estimated means and mean products."""
 
-    Parameters
-    ----------
-    groups : tuple of slice
-        Positions of each term's values.
-    features : ndarray of shape (n_values, n_features)
-        Prepared features of each value; a row's are the sum over its values.
-    shares : ndarray of shape (n_values,)
-        Mean share of each value; those of a term sum to 1.
-    moments : ndarray of shape (n_values, n_values)
-        Mean products of shares, positive semidefinite.
-    noise : ndarray of shape (n_values,)
-        Standard deviations of the noise in the shares.
-    """
-
-    groups: tuple[slice, ...]
-    features: NDArray[np.float64]
-    shares: NDArray[np.float64]
-    moments: NDArray[np.float64]
-    noise: NDArray[np.float64]
+    groups: tuple[slice, ...]  # Positions of each term's values.
+    features: Floats  # Prepared features of each value; a row's are the sum over its values.
+    shares: Floats  # Those of a term sum to 1.
+    moments: Floats  # Mean products of shares, positive semidefinite.
+    noise: Floats  # Standard deviations of the noise in the shares.
 
     @classmethod
     def of(cls, terms: Sequence[Term], response: Response, unit: float) -> TermValues:
@@ -234,6 +298,7 @@ class TermValues:
         shares, noise = np.empty(ends[-1]), np.empty(ends[-1])
         moments, bases = np.zeros((ends[-1], ends[-1])), []
         means, known = response.moments[-1, :-1] / unit, {}
+        deviation = response.noise[0] / unit**2
         for term, own, root in zip(terms, groups, roots, strict=True):
             features[own, term.features] = unit * root
             if len(term.axes) == 1:
@@ -250,12 +315,12 @@ class TermValues:
                     sides.append(axis.weights(cells).T @ np.transpose(of_values))
                 products = sides[0][:, np.newaxis] * sides[1]
                 shares[own], noise[own] = products.reshape(-1, 2).T
-            moments[own, own] = _within(term, shares[own])
+            seen = response.moments[term.features, term.features] / unit**2
+            moments[own, own] = _within(term, shares[own], seen, deviation)
             spread = moments[own, own] - np.outer(shares[own], shares[own])
             values, directions = np.linalg.eigh(root.T @ spread @ root)
             values = np.maximum(values, _TINY)
             bases.append((values, directions, spread @ root @ directions / values))
-        deviation = response.noise[0] / unit**2
         for i, (one, own) in enumerate(zip(terms, groups, strict=True)):
             for j, (other, its) in enumerate(zip(terms[:i], groups[:i], strict=True)):
                 (squares, turn, back), (its_squares, its_turn, its_back) = bases[i], bases[j]
@@ -270,7 +335,7 @@ class TermValues:
         expected = np.outer(shares, shares)
         return cls(groups, features, shares, _semidefinite(moments - expected) + expected, noise)
 
-    def curvature(self, w: NDArray[np.float64], level: float, loss: Loss) -> NDArray[np.float64]:
+    def curvature(self, w: Floats, level: float, loss: Loss) -> Floats:
         """Return the mean curvature of the loss over the rows of each value.
 
         ``w`` are the coefficients and ``level`` the intercept. Scores of a value's rows are taken
@@ -294,9 +359,7 @@ class TermValues:
             found[own] = loss.curvature(scores, targets).reshape(-1, len(nodes)) @ chances
         return found
 
-    def spread(
-        self, weights: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    def spread(self, weights: Floats) -> tuple[Floats, Floats, float]:
         """Return the weighted covariance of prepared features, their mean, and the mean weight.
 
         Each value's rows have the weight of the value; a row of two values counts with the
@@ -315,7 +378,7 @@ class TermValues:
         return self.features.T @ found @ self.features, every @ self.features, mean_weight
 
 
-def _on_simplex(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+def _on_simplex(shares: Floats) -> Floats:
     """Return the nearest shares of at least 0 that sum to 1, and then no less than a little."""
     ordered = np.sort(shares)[::-1]
     excess = (np.cumsum(ordered) - 1.0) / np.arange(1.0, len(shares) + 1.0)
@@ -323,25 +386,31 @@ def _on_simplex(shares: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(found / found.sum())
 
 
-def _within(term: Term, shares: NDArray[np.float64]) -> NDArray[np.float64]:
+def _within(term: Term, shares: Floats, seen: Floats, deviation: float) -> Floats:
     """Return mean products of a term's values: levels exclude each other, and hats overlap.
 
-    Between two knots rows are taken as evenly spread.
+    ``seen`` are released products of features, with noise. Between two knots rows are evenly
+    spread a priori, and the mean product of two hats is uniform up to the smaller share.
     """
     found = np.diag(shares)
     if len(term.axes) == 1 and isinstance(term.axes[0], NumericAxis):
         first = term.axes[0].order[:-1]
-        left, right = shares[first], shares[first + 1]
-        overlap = left * right / (3.0 * (left + right))
-        found[first, first + 1] = found[first + 1, first] = overlap
-        found[first, first] -= overlap
-        found[first + 1, first + 1] -= overlap
+        left, right, root = shares[first], shares[first + 1], present(term.axes[0].root)
+        most, overlap = np.minimum(left, right), left * right / (3.0 * (left + right))
+        steps = np.zeros((len(first), len(shares)))
+        steps[first, first], steps[first, first + 1] = 1.0, -1.0
+        found -= steps.T @ (overlap[:, np.newaxis] * steps)
+        # Noise in symmetric matrices has the precision ``1 / (2 deviation^2)`` in sums of squares.
+        along = steps @ root
+        excess = most * np.diag(along @ (root.T @ found @ root - seen) @ along.T)
+        known = np.outer(most, most) * (along @ along.T) ** 2
+        known += 24.0 * deviation**2 * np.eye(len(first))
+        change = np.clip(most * np.linalg.solve(known, excess), -overlap, most - overlap)
+        found -= steps.T @ (change[:, np.newaxis] * steps)
     return found
 
 
-def _denoised(
-    seen: NDArray[np.float64], squares: NDArray[np.float64], deviation: float
-) -> NDArray[np.float64]:
+def _denoised(seen: Floats, squares: Floats, deviation: float) -> Floats:
     """Return the posterior mean of covariances of two terms, and no correlation beyond 1.
 
     Their prior variances are in proportion to ``squares``, products of variances. The factor is
@@ -357,7 +426,7 @@ def _denoised(
     return np.asarray(np.clip(kept * seen, -most, most))
 
 
-def _semidefinite(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
+def _semidefinite(covariance: Floats) -> Floats:
     """Return a covariance without negative eigenvalues of the correlations."""
     roots = np.sqrt(np.maximum(np.diag(covariance), _TINY**2))
     values, directions = np.linalg.eigh(covariance / np.outer(roots, roots))

@@ -17,6 +17,7 @@ from dpglm.estimators._parameters import ClassifierMixin, RegressorMixin
 from dpglm.estimators._predictor import Facts, Finish, FitData, Predictor
 from dpglm.estimators.additive._curves import (
     Directions,
+    information_of,
     projected,
     read_directions,
     shrunk_bends,
@@ -276,12 +277,13 @@ def _shrink(model: PrivateLinearModel, schema: Schema, *, with_inference: bool) 
     if solution.precision is None:
         return
     w, kept, slopes = shrunk_bends(solution.w, solution.precision, schema)
-    w = straightened(w, solution, schema)
+    known = information_of(solution, schema)
+    w = straightened(w, solution, schema, known)
     released = model.units_.coefficients(w[:, np.newaxis])
     model.coef_, model.intercept_ = model._model(released)
     noise = solution.noise_covariance
     model._noise_covariance = None if noise is None else noise.mapped(slopes).in_units(model.units_)
-    found = uncertainty_of_effects(solution, schema, w, kept, slopes)
+    found = uncertainty_of_effects(solution, schema, w, kept, slopes, known)
     if np.isfinite(found.covariance).all():
         model._error_covariance = model.units_.covariance(found.covariance)[:-1, :-1]
     if with_inference:

@@ -14,11 +14,7 @@ from dpglm.privacy.budget import Adjacency, ApproximateDP, PrivacyBudget, is_pur
 from dpglm.solvers.base import Solver
 from dpglm.solvers.composite.calibrated import Calibrated
 from dpglm.solvers.second_order.newton import LEAST_CLIP, USUAL_CLIP, Newton
-from dpglm.solvers.second_order.newton_raphson_settings import (
-    HARMLESS,
-    NEGLIGIBLE,
-    hessian_noise,
-)
+from dpglm.solvers.second_order.newton_raphson_settings import HARMLESS, NEGLIGIBLE, hessian_noise
 from dpglm.tables.additive import MOST_SEGMENTS, Additive, AdditiveEncoding
 from dpglm.tables.columns import NumericColumn
 from dpglm.tables.schema import Schema

@@ -168,8 +168,7 @@ def whitened(moments: NoisyMatrix, noise: float) -> tuple[Floats, Floats, NoisyM
         vectors,
         (directions / roots) @ directions.T,
         NoisyMatrix(
-            (directions * (roots**2 * values)) @ directions.T,
-            squares @ moments.variances @ squares,
+            (directions * (roots**2 * values)) @ directions.T, squares @ moments.variances @ squares
         ),
     )
 
@@ -210,7 +209,7 @@ class Posterior:
     def of(cls, prior: Floats, hessian: Floats, error: Floats, pooled: Floats) -> Posterior:
         """Return the posterior given ``pooled = hessian theta + e``, ``e ~ N(0, error)``."""
         through = hessian @ prior
-        gain = solved(through @ hessian + error, through).T
+        gain = solved(through @ hessian.T + error, through).T
         # Equal to the prior less ``gain through``, but not negative by rounding.
         kept = np.eye(len(prior)) - gain @ hessian
         covariance = kept @ prior @ kept.T + gain @ error @ gain.T
@@ -368,16 +367,15 @@ def term_scales(
     s_j)) / 2`` up to a constant, ``q = U^T L^-1 r`` in the singular directions.
     """
     through = [hessian @ root for root in roots]
-    base = error + hessian @ fixed @ hessian
+    base = error + hessian @ fixed @ hessian.T
 
     def profile(place: int, scales: Floats) -> Floats:
         others = base + sum(
             scales[k] ** 2 * one @ one.T for k, one in enumerate(through) if k != place
         )
-        values, directions = eigen(others)
-        back = (directions / np.sqrt(np.maximum(values, _TINY))).T
-        squares, turned = eigen((back @ through[place]).T @ (back @ through[place]))
-        along = (turned.T @ (back @ through[place]).T @ (back @ pooled)) ** 2
+        weighted = solved(others, through[place]).T
+        squares, turned = eigen(weighted @ through[place])
+        along = (turned.T @ (weighted @ pooled)) ** 2
         variances = np.square(unit * SCALE_GRID)[:, np.newaxis]
         grown = 1.0 + variances * np.maximum(squares, 0.0)
         result: Floats = 0.5 * (variances * along / grown - np.log(grown)).sum(axis=1)
