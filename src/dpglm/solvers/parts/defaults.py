@@ -360,17 +360,12 @@ def steps(
 
     ``mu`` is the budget as Gaussian DP over the relation's factor and the weight bound.
 
-    With T full-batch steps, noise in a coefficient is about ``travel / (mu n)`` for every T, where
-    ``travel = C sum_k eta_k`` is the distance that clipped gradients can carry the parameter. The
-    budget decides the travel: the distance where the prediction of a long row has noise of
-    standard deviation ``0.7 * slope_unit / curvature`` (0.5 for several outputs, 0.2 for classes'
-    codes), a part of the range over which slopes change; less with many columns for ``mu n`` unless
-    a constraint keeps noise out of most directions (``_damped``). The number of steps keeps single
-    steps stable, in units of ``(1 + m) / (1 - m) / (curvature * augmented_row_norm**2)``, half of
-    what the worst case allows. Typical data are far from the worst case, and steps decay, so convex
-    losses get several such units, more if their slopes are bounded, as curvature then vanishes
-    where slopes are large. Non-convex ones get less, as too long a step ends where slopes vanish. A
-    small clip itself bounds a step, so steps grow as it shrinks below 0.75 of the unit.
+    ``docs/defaults.md`` has the rule. The budget decides the travel ``C sum_k eta_k``, the distance
+    that clipped gradients can carry the parameter, since noise in a coefficient is about ``travel /
+    (mu n)`` for every number of steps. That number keeps single steps stable. Typical data are far
+    from the worst case, and steps decay, so convex losses get several times what it allows, more if
+    their slopes are bounded, as curvature then vanishes where slopes are large. Non-convex ones get
+    less, as too long a step ends where slopes vanish. A small clip itself bounds a step.
     """
     loss = problem.loss
     unit = slope_unit(loss, data)

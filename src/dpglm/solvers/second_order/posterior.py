@@ -50,14 +50,6 @@ PRIOR, PRIOR_INTERCEPT = 2.5, 10.0
 the intercept."""
 
 
-def least_deviation(scales: tuple[float, ...] | None) -> float:
-    """Return the least standard deviation of a column that priors count with.
-
-    It is relative to the usual bound of a column.
-    """
-    return 0.5 if scales is None else LEAST
-
-
 def prior_deviations(
     deviations: Floats, bounds: Floats | float, scales: tuple[float, ...] | None
 ) -> tuple[Floats, Floats]:
@@ -66,7 +58,9 @@ def prior_deviations(
     ``deviations`` of columns are estimates, ``bounds`` the usual bounds of columns, and ``scales``
     the largest declared ones.
     """
-    declared = PRIOR / np.maximum(deviations, least_deviation(scales) * bounds)
+    # The least deviation of a column that priors count with, relative to its usual bound.
+    least = 0.5 if scales is None else LEAST
+    declared = PRIOR / np.maximum(deviations, least * bounds)
     if scales is not None:
         declared = np.minimum(declared, scales)
     return declared, np.minimum(PRIOR / np.maximum(deviations, bounds), declared)
