@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 import dpglm
 from dpglm.audit import Claim, Neighbours
+from dpglm.data import dask as groups_of_dask
 from dpglm.data import groups as grouped_rows
-from dpglm.data.dask import arrays as groups_of_dask
 from dpglm.data.groups import Groups
 from dpglm.privacy import Adjacency, GaussianAccountant
 from dpglm.solvers import NoisyGD

@@ -9,8 +9,8 @@ from typing import Any
 from unittest import mock
 
 from dpglm.audit import Neighbours
-from dpglm.data.torch import networks
-from dpglm.data.torch.networks import NetworkRows, RowGradients
+from dpglm.data import networks
+from dpglm.data.networks import NetworkRows, RowGradients
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.solvers import D2P2, Plan
 from dpglm.torch import plan_network

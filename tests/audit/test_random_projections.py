@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpglm.data.projection import GaussianEmbedding
+from dpglm.data.maps import GaussianEmbedding
 from dpglm.data.rows import DataSpec
 from dpglm.oracle.projection import GaussianMatrix
 from dpglm.privacy.accounting.accountants import accountant_for

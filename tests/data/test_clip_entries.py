@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from dpglm.data.maps import viewed
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec
-from dpglm.oracle.views import View
 
 LAYOUTS = [
     pytest.param(layout, dtype, id=f"{layout}-{dtype}")
@@ -64,7 +64,7 @@ def test_a_row_is_clipped_by_itself(layout, dtype):
 
 @pytest.mark.parametrize(("layout", "dtype"), LAYOUTS)
 def test_view_clips_its_rows(layout, dtype):
-    view = View(make_rows(layout, dtype), intercept_scale=0.25).clip_entries(BOUND)
+    view = viewed(make_rows(layout, dtype), intercept_scale=0.25).clip_entries(BOUND)
     shown = dense(view)
     assert np.abs(shown[:, :3]).max() <= np.dtype(dtype).type(BOUND)
     assert (shown[:, 3] == 0.5).all()

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpglm.data.prepare import prepare_rows
-from dpglm.data.projection import (
+from dpglm.data.maps import (
     GaussianEmbedding,
     SparseEmbedding,
     embedded_rows,
     embedded_spec,
+    viewed,
 )
+from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec
-from dpglm.oracle.views import View
 
 EMBEDDINGS = [GaussianEmbedding(), SparseEmbedding(), SparseEmbedding(nonzeros=1)]
 LAYOUTS = list(itertools.product(["dense", "csr"], ["float64", "float32"]))
@@ -166,7 +166,7 @@ def test_every_backend_can_be_embedded():
     rows, y, _ = make(layout="csr")
     matrix = GaussianEmbedding().draw(30, 4, 0)
     spec = embedded_spec(rows.spec, 4, "float64")
-    seen = embedded_rows(View(rows), matrix, spec)
+    seen = embedded_rows(viewed(rows), matrix, spec)
     np.testing.assert_allclose(values(seen), values(embedded_rows(rows, matrix, spec)), atol=1e-12)
     np.testing.assert_array_equal(gathered(seen, "targets"), y)
 

@@ -18,11 +18,11 @@ from dpglm import (
     PrivatePipeline,
     Ridge,
 )
+from dpglm.data import torch as tensor_collection
 from dpglm.data.stream import stored
 from dpglm.data.stream import stored as mapped
 from dpglm.data.stream.arrow import ParquetRows
 from dpglm.data.stream.stored import MappedRows
-from dpglm.data.torch import tensors as tensor_collection
 from dpglm.ledger import PrivacyLedger
 from dpglm.preprocessing import Center
 from dpglm.privacy.budget import ApproximateDP

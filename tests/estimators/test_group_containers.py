@@ -8,7 +8,7 @@ import pytest
 from pyarrow import parquet
 
 from dpglm import LogisticRegression, MappedRows, ParquetRows, PrivatePipeline
-from dpglm.data.dask.arrays import groups_of_partitions
+from dpglm.data.dask import groups_of_partitions
 from dpglm.data.groups import Groups
 from dpglm.data.stream import streamed
 from dpglm.ledger import PrivacyLedger

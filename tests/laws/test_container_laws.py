@@ -21,7 +21,7 @@ from scipy import sparse
 from sklearn.exceptions import DataConversionWarning
 
 from dpglm import ArrowRows, LogisticRegression, MappedRows, ParquetRows, PrivacyLedger, Ridge
-from dpglm.data.dask.arrays import DaskArrays
+from dpglm.data.dask import DaskArrays
 from dpglm.data.stream import streamed
 from dpglm.estimators import _predictor
 from dpglm.privacy import ApproximateDP

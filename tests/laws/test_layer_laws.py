@@ -51,7 +51,7 @@ KNOW_NOBODY = ("problem", "privacy", "tables", "datasets")
 # An accountant leaves pure releases among sampled ones to the best accountant for them.
 KNOWN_CIRCLES = (("dpglm.privacy.accounting.accountant", "dpglm.privacy.accounting.accountants"),)
 MOST_FILES = 16
-BACKENDS = ("dask", "stream", "torch")
+BACKENDS = ("dask", "networks", "partitions", "pyspark", "stream", "torch")
 
 
 @dataclass(frozen=True)

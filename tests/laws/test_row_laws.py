@@ -28,8 +28,8 @@ from dpglm import (
     from_formula,
 )
 from dpglm.data import collection
+from dpglm.data import torch as tensors
 from dpglm.data.compiled import kernels
-from dpglm.data.torch import tensors
 from dpglm.evaluation import BinaryTask, ClassesTask, RegressionTask, predictions_of
 from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum, clipped_slopes

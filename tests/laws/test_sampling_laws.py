@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from dpglm.data import sampled
+from dpglm.data import networks, sampled
 from dpglm.data.compiled import kernels
 from dpglm.data.groups import GroupedRows
+from dpglm.data.maps import viewed
 from dpglm.data.rows import DataSpec, GroupBound, Rows
 from dpglm.data.stream import streamed
 from dpglm.data.stream.stored import MappedRows
-from dpglm.data.torch import networks
 from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
 from dpglm.oracle.gradients import (
     Oracle,
@@ -24,7 +24,6 @@ from dpglm.oracle.gradients import (
     gradient_release,
 )
 from dpglm.oracle.rounding import sum_rounding
-from dpglm.oracle.views import View
 from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
@@ -106,7 +105,7 @@ def test_no_storage_lets_a_draw_touch_others(layout, dtype, clipping):
 
 def test_views_and_differences_leave_others_untouched():
     rows, w = made("C", "float32", Softmax(), 3)
-    view = View(rows, 1e-3, positive_class=1)
+    view = viewed(rows, 1e-3, positive_class=1)
     assert_others_are_untouched(sum_of(view, Logistic(), w[:, 0]), N)
     step = sampled.grid_step(N, 0.6)
 
@@ -137,7 +136,7 @@ def test_groups_leave_others_untouched(dtype):
         dtype=dtype,
         groups=GroupBound(n_groups=len(starts) - 1, rows=3),
     )
-    for view in (grouped, View(grouped, 0.5)):
+    for view in (grouped, viewed(grouped, 0.5)):
         assert_others_are_untouched(sum_of(view, Logistic(), w, bound=0.5), len(starts) - 1)
 
 

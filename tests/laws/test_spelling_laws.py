@@ -20,7 +20,7 @@ import dpglm
 from dpglm import AdditiveClassifier, LogisticRegression, ParquetRows, describe
 from dpglm.cli.rows import read_rows
 from dpglm.data import groups as ids_module
-from dpglm.data.dask.arrays import groups_of_partitions
+from dpglm.data.dask import groups_of_partitions
 from dpglm.data.groups import Groups
 from dpglm.exceptions import NearIdsWarning
 from dpglm.preprocessing import SchemaEncoder

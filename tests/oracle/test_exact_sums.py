@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from dpglm import _validation as _arrays
+from dpglm.data import torch as tensors
 from dpglm.data.compiled import kernels
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec, Rows
 from dpglm.data.stream.stored import MappedRows
-from dpglm.data.torch import tensors
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.oracle.rounding import contribution_rounding, sum_rounding

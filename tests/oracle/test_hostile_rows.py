@@ -9,10 +9,10 @@ import pytest
 import torch
 from scipy import sparse
 
+from dpglm.data import torch as tensors
 from dpglm.data.compiled import kernels
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec, Rows
-from dpglm.data.torch import tensors
 from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
 from dpglm.oracle.gradients import clipped_difference_sum, clipped_gradient_sum
 from dpglm.oracle.rounding import contribution_rounding

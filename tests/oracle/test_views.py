@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpglm.oracle.views import View, view_spec
+from dpglm.data.maps import view_spec, viewed
 from tests.oracle.test_clipped_sum import make_rows
 
 
@@ -24,7 +24,7 @@ def rows_of(layout, intercept=2.0, n_outputs=1):
 def test_the_intercept_column_is_scaled_and_nothing_else(layout, scale, n_outputs):
     X, _, rows = rows_of(layout, n_outputs=n_outputs)
     seen = np.column_stack([X, np.full(50, 2.0 * scale)])
-    (block,) = View(rows, scale).blocks()
+    (block,) = viewed(rows, scale).blocks()
     rng = np.random.default_rng(1)
     w = rng.normal(size=(4,) if n_outputs == 1 else (4, n_outputs))
     before = w.copy()
@@ -38,7 +38,7 @@ def test_the_intercept_column_is_scaled_and_nothing_else(layout, scale, n_output
 @pytest.mark.parametrize("intercept", [1e-6, 1.0, 1e6])
 def test_norm_bounds_hold_and_are_close(scale, intercept):
     X, _, rows = rows_of("C", intercept)
-    (block,) = View(rows, scale).blocks()
+    (block,) = viewed(rows, scale).blocks()
     exact = np.linalg.norm(np.column_stack([X, np.full(50, intercept * scale)]), axis=1)
     assert (block.norms >= exact).all()
     # The cancelled part is at most a rounding of the old norm.
@@ -57,7 +57,7 @@ def test_a_bound_without_the_rounding_would_not_hold():
 @pytest.mark.parametrize("layout", ["C", "csr"])
 def test_one_class_against_the_rest(layout):
     _, y, rows = rows_of(layout, n_outputs=3)
-    view = View(rows, 0.5, positive_class=2)
+    view = viewed(rows, 0.5, positive_class=2)
     (block,) = view.blocks()
     np.testing.assert_array_equal(block.targets, np.where(y == 2, 1.0, -1.0))
     assert view.spec.coefficient_shape == (4,)
@@ -74,6 +74,6 @@ def test_one_class_against_the_rest(layout):
 
 def test_rows_without_an_intercept_stay_as_they_are():
     _, _, rows = rows_of("C", intercept=0.0)
-    (seen,), (own,) = View(rows, 0.25).blocks(), rows.blocks()
+    (seen,), (own,) = viewed(rows, 0.25).blocks(), rows.blocks()
     np.testing.assert_array_equal(seen.norms, own.norms)
     np.testing.assert_array_equal(seen.predict(np.ones(3)), own.predict(np.ones(3)))

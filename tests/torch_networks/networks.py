@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from dpglm.data.torch.networks import NetworkRows, RowGradients
+from dpglm.data.networks import NetworkRows, RowGradients
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.solvers import D2P2, Plan
 from dpglm.torch import plan_network

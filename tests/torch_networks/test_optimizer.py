@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from dpglm.data.torch.networks import RowGradients
+from dpglm.data.networks import RowGradients
 from dpglm.privacy import ApproximateDP, GaussianDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.solvers import D2P2, UniformAverage
@@ -284,7 +284,7 @@ def test_a_network_learns():
 
 
 def test_a_gpu_must_compute_the_same_in_every_run():
-    from dpglm.data.torch.networks import _device
+    from dpglm.data.networks import _device
 
     there = mock.Mock(device=torch.device("cuda", 0))
     with pytest.raises(ValueError, match="CUBLAS_WORKSPACE_CONFIG"):

@@ -206,7 +206,7 @@ def test_expected_noise_equals_observed_noise():
     _, recording, _ = recorded(plan, rows_of(plan, *tensors()))
     zero = np.zeros(plan.data.n_coefficients)
     seen = []
-    kernel = "dpglm.data.torch.networks.NetworkRows.clipped_gradient_sum"
+    kernel = "dpglm.data.networks.NetworkRows.clipped_gradient_sum"
     with mock.patch(kernel, return_value=zero):
         seen = [run(plan, rows_of(plan, *tensors()), SeededNoise(s)).w for s in range(40)]
     assert np.std(seen) == pytest.approx(plan.coefficient_noise, rel=0.05)

@@ -10,8 +10,8 @@ import pytest
 import torch
 from scipy import stats
 
-from dpglm.data.torch import networks as network_rows
-from dpglm.data.torch.networks import RowGradients, _bounded
+from dpglm.data import networks as network_rows
+from dpglm.data.networks import RowGradients, _bounded
 from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
 from dpglm.oracle.projection import projected_rounding
 from dpglm.privacy import Adjacency

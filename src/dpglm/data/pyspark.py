@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from dpglm._registry import require
 from dpglm._validation import in_one_line
 from dpglm.data.collection import Collection, Preparation
-from dpglm.data.dask.arrays import (
+from dpglm.data.dask import (
     ChunkFacts,
     GroupsOfPartitions,
     Settings,
@@ -36,7 +36,7 @@ from dpglm.data.dask.arrays import (
     prepared_partition,
     seed_of_draws,
 )
-from dpglm.data.dask.distributed import (
+from dpglm.data.partitions import (
     Partition,
     PartitionFacts,
     Workers,

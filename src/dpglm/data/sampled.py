@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, final
 
 import numpy as np
@@ -32,7 +32,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpglm.data.compiled import kernels
-from dpglm.data.rows import SERIAL, Block, BlockMap, DataSpec, Floats, Kernel, Rows
+from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, DataSpec, Floats, Kernel, Rows
+from dpglm.privacy.budget import Unit
 
 # In units of a grid's step: numbers around it are one step apart.
 _LARGE = 1.5 * 2.0**52
@@ -60,42 +61,91 @@ def sampled_rows(rows: Rows, indices: NDArray[np.intp], rate: float, step: float
 
     ``rate`` is the public probability with which each was drawn.
     """
-    return SampledRows(rows.take(indices), step)
+    seen = functools.partial(SampledBlock, intercept=rows.spec.intercept, step=step)
+    return SeenRows(rows.take(indices), seen, rows.spec, on_host=True)
 
 
 @final
-class SampledRows(Rows):
-    """Rows that a Poisson sample drew: kernels see ``SampledBlock``, otherwise as they are."""
+class SeenRows(Rows):
+    """Rows of which kernels get other blocks, such as ``SampledBlock``.
 
-    def __init__(self, rows: Rows, step: float) -> None:
-        self.spec, self.watch = rows.spec, rows.watch
-        self._rows, self._step = rows, step
-        # Holds no rows, so that it can be sent to where they are.
-        self._seen = functools.partial(SampledBlock, intercept=rows.spec.intercept, step=step)
+    ``seen`` makes them, row by row, from public numbers alone. It holds no rows, so that it can be
+    sent to where these are. ``on_host`` adds up in the host's memory: on a device the order of a
+    row's sums varies with shapes.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        seen: Callable[[Block], Block],
+        spec: DataSpec,
+        *,
+        on_host: bool = False,
+    ) -> None:
+        self.spec, self.watch = spec, rows.watch
+        self._rows, self._seen, self._on_host = rows, seen, on_host
 
     @property
     def n_rows(self) -> int:
         return self._rows.n_rows
 
+    @property
+    def unit(self) -> Unit:
+        return self._rows.unit
+
+    @property
+    def n_units(self) -> int:
+        return self._rows.n_units
+
+    def bounded(self, bound: float) -> SeenRows:
+        return self.over(self._rows.bounded(bound))
+
+    def alike(self, rows: Rows) -> Rows:
+        return self._rows.alike(rows)
+
     def blocks(self) -> Iterator[Block]:
         return map(self._seen, self._rows.blocks())
+
+    def map_native(
+        self, function: Callable[[Block], Any], map_blocks: BlockMap = SERIAL
+    ) -> Iterable[Any]:
+        seen = self._seen
+        return self._rows.map_native(lambda block: function(seen(block)), map_blocks)
 
     def sum(
         self, kernel: Kernel, map_blocks: BlockMap = SERIAL, shape: tuple[int, ...] | None = None
     ) -> NDArray[np.float64]:
-        """Add up in the host's memory: on a device the order of a row's sums varies with shapes."""
+        """Add up as the rows behind do it, so where they are."""
         seen = self._seen
 
         def block_sum(block: Block) -> NDArray[np.float64]:
             return kernel(seen(block))
 
-        return self._rows.sum(block_sum, map_blocks, shape)
+        marked: Kernel = block_sum
+        if isinstance(kernel, AnyArrays) and not self._on_host:
+            marked = AnyArrays(block_sum, kernel.apart)
+        shape = self.spec.coefficient_shape if shape is None else shape
+        return self._rows.sum(marked, map_blocks, shape)
 
-    def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> Rows:
-        return SampledRows(self._rows._taken(indices, spec), self._step)
+    def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> SeenRows:
+        rows = self._rows
+        return self.over(rows.take(indices) if spec is self.spec else rows.part(indices), spec)
 
-    def clip_entries(self, bound: float) -> Rows:
-        return SampledRows(self._rows.clip_entries(bound), self._step)
+    def clip_entries(self, bound: float) -> SeenRows:
+        return self.over(self._rows.clip_entries(bound))
+
+    def over(self, rows: Rows, spec: DataSpec | None = None) -> SeenRows:
+        """See other rows in the same way."""
+        spec = self.spec if spec is None else spec
+        return SeenRows(rows, self._seen, spec, on_host=self._on_host)
+
+
+@sampled_rows.register
+def _(rows: SeenRows, indices: NDArray[np.intp], rate: float, step: float) -> Rows:
+    if rows.unit is Unit.GROUP:
+        return rows.over(sampled_rows(rows._rows, indices, rate, step))
+    # Outside the view, where contributions are within their bound.
+    return sampled_rows.dispatch(Rows)(rows, indices, rate, step)
 
 
 @final

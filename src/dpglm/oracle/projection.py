@@ -253,7 +253,7 @@ def noisy_preconditioned_gradient(
     16384 of them is summed with an error below ``330 u`` times the sum of the norms: runs of 64
     rows, and at most 256 runs; ``sum_rounding`` allows for more whatever the rows were stored as
     (at least ``gamma_4096`` times 4096 rows for sparse ones). For rows on a device see
-    ``dpglm.data.torch.tensors``.
+    ``dpglm.data.torch``.
     """
 
     def kernel(_: Rows) -> Array:

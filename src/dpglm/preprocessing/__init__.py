@@ -1,10 +1,10 @@
 """Data-independent transformers, and private preprocessing steps."""
 
+from dpglm.data.maps import RowMap as RowMap
 from dpglm.preprocessing.base import PlannedStep as PlannedStep
 from dpglm.preprocessing.base import Preprocessor as Preprocessor
 from dpglm.preprocessing.encoders import SchemaEncoder as SchemaEncoder
 from dpglm.preprocessing.encoders import SplineEncoder as SplineEncoder
-from dpglm.preprocessing.row_map import RowMap as RowMap
 from dpglm.preprocessing.steps import Center as Center
 from dpglm.preprocessing.steps import ClipToQuantile as ClipToQuantile
 from dpglm.preprocessing.steps import InstanceOptimalCenter as InstanceOptimalCenter

@@ -12,9 +12,9 @@ from typing import ClassVar, final
 from scipy.special import log_ndtr
 
 from dpglm._validation import check_bools, check_real
+from dpglm.data.maps import RowMap
 from dpglm.data.rows import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.releases import AnyRelease
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpglm._validation import check_integer, check_real
-from dpglm.data.projection import Embedding, GaussianEmbedding, embedded_spec
+from dpglm.data.maps import Embedding, GaussianEmbedding, RowMap, embedded_spec
 from dpglm.data.rows import SMALLEST, DataSpec
 from dpglm.oracle.choices import (
     CELLS,
@@ -43,7 +43,6 @@ from dpglm.preprocessing.base import (
     pure_epsilon,
     share_for_error,
 )
-from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease

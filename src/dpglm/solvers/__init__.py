@@ -1,9 +1,9 @@
 """Solvers: plans made before data, one loop that runs them, and one file per algorithm."""
 
 from dpglm._registry import makers_in as _makers_in
-from dpglm.data.projection import Embedding as Embedding
-from dpglm.data.projection import GaussianEmbedding as GaussianEmbedding
-from dpglm.data.projection import SparseEmbedding as SparseEmbedding
+from dpglm.data.maps import Embedding as Embedding
+from dpglm.data.maps import GaussianEmbedding as GaussianEmbedding
+from dpglm.data.maps import SparseEmbedding as SparseEmbedding
 from dpglm.solvers.auto import Auto as Auto
 from dpglm.solvers.auto import choose as choose
 from dpglm.solvers.base import Facts as Facts

@@ -22,7 +22,7 @@ from dpglm.solvers.parts.schedules import Lift
 from dpglm.solvers.uncertainty import Floats
 
 if TYPE_CHECKING:
-    from dpglm.data.torch.networks import NetworkRows
+    from dpglm.data.networks import NetworkRows
 
 
 def block_matrices(
@@ -83,7 +83,7 @@ _SAMPLE, _MATRICES = 0, 1
 
 def network_rows(rows: Rows) -> Rows:
     """Return the rows if they are those of a network, or raise PlanMismatchError."""
-    from dpglm.data.torch.networks import NetworkRows
+    from dpglm.data.networks import NetworkRows
 
     if not isinstance(rows, NetworkRows):
         raise PlanMismatchError(

@@ -15,9 +15,9 @@ from dpglm.problem import Problem, Unconstrained
 from dpglm.tables.encoding import LinearUnits
 
 if TYPE_CHECKING:
+    from dpglm.data.maps import RowMap
     from dpglm.data.rows import DataSpec
     from dpglm.ledger.entry import LedgerReference
-    from dpglm.preprocessing.row_map import RowMap
     from dpglm.solvers.base import Plan
     from dpglm.solvers.second_order.newton_noise import Response
 

@@ -11,14 +11,14 @@ from dpglm._calls import checked
 from dpglm._validation import check_count, check_integer
 from dpglm.certificate.certificate import Certificate, certify, model_digest
 from dpglm.certificate.statement import PublicFact, size_facts
-from dpglm.data.rows import DataSpec
-from dpglm.data.torch.networks import (
+from dpglm.data.networks import (
     NetworkRows,
     RowGradients,
     check_tensor,
     flat_parameters,
     write_parameters,
 )
+from dpglm.data.rows import DataSpec
 from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger.entry import LedgerReference
 from dpglm.ledger.ledger import PrivacyLedger

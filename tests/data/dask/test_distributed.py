@@ -16,9 +16,9 @@ from distributed.utils import get_mp_context
 from scipy import sparse
 
 from dpglm import LogisticRegression
+from dpglm.data import partitions
 from dpglm.data.collection import as_collection
-from dpglm.data.dask import distributed
-from dpglm.data.dask.distributed import DaskRows, Workers, rows_on
+from dpglm.data.partitions import DaskRows, Workers, rows_on
 from dpglm.data.prepare import column_scaling, prepare_rows
 from dpglm.data.rows import DataSpec
 from dpglm.oracle.clipping import FlatClipping
@@ -240,7 +240,7 @@ class TestSums:
         rows = through(Watched, on_workers(X, y, facts()))
         expected = gradient(rows)
         assert shared == []
-        monkeypatch.setattr(distributed, "_MESSAGE_BYTES", 100)
+        monkeypatch.setattr(partitions, "_MESSAGE_BYTES", 100)
         np.testing.assert_array_equal(gradient(rows), expected)
         assert len(shared) == 1
 
@@ -400,12 +400,12 @@ class TestRefusals:
             rows_on(rows.workers, strange, rows.spec)
         with pytest.raises(RuntimeError, match=r"round alike, got .*a stranger's"):
             gradient(DaskRows.of(rows.workers, strange, rows.facts, rows.spec))
-        monkeypatch.setattr(distributed, "arithmetic", lambda: "a stranger's")
+        monkeypatch.setattr(partitions, "arithmetic", lambda: "a stranger's")
         with pytest.raises(RuntimeError, match=r"round alike, got .*a stranger's"):
             gradient(rows)
 
     def test_too_many_partitions(self, monkeypatch):
-        monkeypatch.setattr(distributed, "MOST_PARTITIONS", 4)
+        monkeypatch.setattr(partitions, "MOST_PARTITIONS", 4)
         with pytest.raises(ValueError, match="at most 4 partitions, got 5"):
             on_workers(*table()[:2], facts())
 
@@ -501,9 +501,9 @@ class TestOnACluster:
 
         rows = through(Watched, rows)
         np.testing.assert_array_equal(gradient(rows), gradient(reference()))
-        monkeypatch.setattr(distributed, "_FAN_IN", 2)
+        monkeypatch.setattr(partitions, "_FAN_IN", 2)
         monkeypatch.setattr(Workers, "driver_bytes", 0)
-        monkeypatch.setattr(distributed, "_MESSAGE_BYTES", 0)
+        monkeypatch.setattr(partitions, "_MESSAGE_BYTES", 0)
         np.testing.assert_array_equal(gradient(rows), gradient(reference()))
         assert {type(answer).__name__ for answer in arrived} == {"_Answer"}
         values = [value for answer in arrived for one in answer.partials for value in one.pair]

@@ -16,6 +16,7 @@ from scipy import sparse
 
 from dpglm import LogisticRegression
 from dpglm.data.groups import GROUP_BATCH, GroupedRows, Groups
+from dpglm.data.maps import viewed
 from dpglm.data.memory import DenseRows, SparseRows
 from dpglm.data.prepare import derived_rows, prepare_rows
 from dpglm.data.rows import AnyArrays, Block, DataSpec, GroupBound
@@ -24,7 +25,6 @@ from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.oracle.moments import normalized_second_moments
 from dpglm.oracle.rounding import group_rounding
-from dpglm.oracle.views import View
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import Logistic, Problem, Softmax
@@ -139,14 +139,14 @@ def _rows(kind: str = "dense", n_outputs: int = 1, dtype: str = "float64") -> Gr
 @pytest.mark.parametrize("seen", [False, True])
 def test_groups_summed_together_or_one_by_one(kind: str, n_outputs: int, seen: bool) -> None:
     grouped = _rows(kind, n_outputs)
-    rows = View(grouped, intercept_scale=0.3) if seen else grouped
+    rows = viewed(grouped, intercept_scale=0.3) if seen else grouped
     loss = Logistic() if n_outputs == 1 else Softmax()
     w = np.random.default_rng(3).normal(size=rows.spec.coefficient_shape)
     total = clipped_gradient_sum(rows.bounded(2.0), loss, FlatClipping(1.0), w)
     wanted = np.zeros_like(total)
     for start, stop in itertools.pairwise(grouped._starts):
         alone = grouped._rows.take(np.arange(start, stop))
-        view = View(alone, intercept_scale=0.3) if seen else alone
+        view = viewed(alone, intercept_scale=0.3) if seen else alone
         own = clipped_gradient_sum(view, loss, FlatClipping(1.0), w)
         wanted += own * min(1.0, 2.0 / max(float(np.linalg.norm(own)), 1e-300))
     np.testing.assert_allclose(total, wanted, rtol=1e-10, atol=1e-12)
@@ -175,7 +175,7 @@ def test_derived_rows_and_parts_keep_their_groups() -> None:
     def doubled(block: Block) -> NDArray[np.float64]:
         return np.asarray(2.0 * block.features(), dtype=np.float64)
 
-    for one in (rows, View(rows)):
+    for one in (rows, viewed(rows)):
         new = derived_rows(one, doubled, rows.spec)
         assert new.unit.value == "group"
         assert new.n_units == 6

@@ -13,16 +13,16 @@ import torch
 
 from dpglm import LinearRegression, LogisticRegression, PoissonRegressor, problem
 from dpglm._validation import like, namespace
+from dpglm.data import torch as tensors
 from dpglm.data.collection import as_collection
+from dpglm.data.maps import viewed
 from dpglm.data.memory import BLOCK_ROWS, RUN_ROWS
 from dpglm.data.prepare import column_scaling, derived_rows, prepare_rows
 from dpglm.data.rows import AnyArrays, Block, DataSpec, Rows
-from dpglm.data.torch import tensors
-from dpglm.data.torch.tensors import TensorRows, check_exact
+from dpglm.data.torch import TensorRows, check_exact
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.oracle.rounding import sum_rounding
-from dpglm.oracle.views import View
 from dpglm.preprocessing import Center, Whiten
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.privacy.noise import SeededNoise
@@ -292,7 +292,7 @@ def test_views_of_tensors_are_summed_on_the_device(dtype):
     with mock.patch.object(TensorRows, "blocks", side_effect=AssertionError("copied to the host")):
         expected, got = (
             clipped_gradient_sum(
-                View(rows, 0.3, positive_class=1), Logistic(), FlatClipping(0.4), w
+                viewed(rows, 0.3, positive_class=1), Logistic(), FlatClipping(0.4), w
             )
             for rows in (stored, moved)
         )

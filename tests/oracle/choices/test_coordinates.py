@@ -11,12 +11,12 @@ import pytest
 from scipy import sparse
 from scipy.stats import chisquare
 
+from dpglm.data.maps import viewed
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec
 from dpglm.oracle import choices as coordinates
 from dpglm.oracle.choices import choose_coordinate, coordinate_release, entry_bound, largest_entry
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.views import View
 from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import BoundedRange
 from dpglm.privacy.noise import SeededNoise
@@ -214,7 +214,7 @@ def test_largest_entries_are_those_of_the_rows_that_are_asked():
     data = DataSpec(10, 3, row_norm=2.0, intercept=4.0, entry_bound=0.5)
     assert (entry_bound(data), largest_entry(data)) == (0.5, 4.0)
     rows = make_rows(np.ones((3, 2)), np.ones(3), entry_bound=0.5, intercept=4.0)
-    assert largest_entry(View(rows, 0.125).spec) == 0.5
+    assert largest_entry(viewed(rows, 0.125).spec) == 0.5
 
 
 def test_rounding_of_a_large_offset_is_inside_the_bound():

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpglm.data.prepare import prepare_rows
-from dpglm.data.projection import (
+from dpglm.data.maps import (
     GaussianEmbedding,
     SparseEmbedding,
     embedded_rows,
     embedded_spec,
 )
+from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum

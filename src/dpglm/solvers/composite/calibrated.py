@@ -10,9 +10,9 @@ from typing import Any, final
 import numpy as np
 
 from dpglm._validation import check_real
+from dpglm.data.maps import RowMap
 from dpglm.data.rows import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.budget import GaussianDP
 from dpglm.problem import Problem
 from dpglm.solvers.base import (

@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 
 from dpglm._validation import check_count
-from dpglm.data.projection import (
+from dpglm.data.maps import (
     Embedding,
     SparseEmbedding,
     Transform,

@@ -10,10 +10,10 @@ from typing import final
 
 from dpglm._calls import checked
 from dpglm._validation import check_real
+from dpglm.data.maps import RowMap
 from dpglm.data.rows import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.preprocessing.base import PlannedStep, Preprocessor
-from dpglm.preprocessing.row_map import RowMap
 from dpglm.preprocessing.steps import Center
 from dpglm.privacy import Composed
 from dpglm.problem import Problem

@@ -11,10 +11,10 @@ from typing import final
 import numpy as np
 
 from dpglm._validation import check_real
+from dpglm.data.maps import view_spec, viewed
 from dpglm.data.rows import LARGEST, SMALLEST, DataSpec, Rows
 from dpglm.oracle.choices import choose_coordinate, coordinate_release, entry_bound
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.views import View, view_spec
 from dpglm.privacy import Adjacency, ApproximateDP, calibrate
 from dpglm.privacy.releases import AnyRelease, ScoreRelease
 from dpglm.problem import L1Ball, Unconstrained
@@ -205,7 +205,7 @@ class FrankWolfeMethod(FitMethod[Iterate]):
         return self.data.n_rows * self.problem.regularizer.strong_convexity * self.radius
 
     def prepare(self, rows: Rows, seed: int) -> Rows:
-        return View(rows.clip_entries(entry_bound(self.data)), self._intercept_scale)
+        return viewed(rows.clip_entries(entry_bound(self.data)), self._intercept_scale)
 
     def init(self, seed: int) -> Iterate:
         return Iterate(0, np.zeros(self.data.coefficient_shape))

@@ -11,12 +11,12 @@ from typing import final
 import numpy as np
 
 from dpglm._validation import check_real
+from dpglm.data.maps import view_spec, viewed
 from dpglm.data.rows import LARGEST, SMALLEST, BlockMap, DataSpec, Rows
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.counts import CountedRows
 from dpglm.oracle.objective import Accuracy, Objective, Prox, Terms, attainable, block_rows
 from dpglm.oracle.rounding import MOST_ROWS
-from dpglm.oracle.views import View, view_spec
 from dpglm.privacy.budget import Adjacency, PrivacyBudget
 from dpglm.privacy.events import Composed, Event, Gaussian
 from dpglm.privacy.releases import AnyRelease
@@ -204,7 +204,7 @@ class PlannedObjective:
             prox_strength=self.strength - float(self.ridge.min()),
         )
         return Objective(
-            View(rows, self.intercept_scale, positive_class),
+            viewed(rows, self.intercept_scale, positive_class),
             self.loss,
             FlatClipping(self.clip),
             self.curvature,

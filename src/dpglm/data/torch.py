@@ -363,3 +363,6 @@ def _host_column(values: Any) -> Any:
     values = values.detach()
     # NumPy does not know bfloat16.
     return as_host(values.float() if values.dtype is torch.bfloat16 else values)
+
+
+collection_of, rows_of = TensorCollection, TensorRows

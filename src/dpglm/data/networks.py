@@ -3,7 +3,7 @@
 Privacy: the difference of computed sums, when one row changes.
 
 Let n be public, and all rows enter. Neighbours then have a row of interest in the same place. With
-the schedule of ``dpglm.data.torch.tensors`` (which kernels run in which order depends on shapes,
+the schedule of ``dpglm.data.torch`` (which kernels run in which order depends on shapes,
 settings and chance, never on values), each other row's gradient is computed to the same bits, by
 whatever arithmetic, and the draws of a network come from one public seed: the sums differ in one
 row's contribution. Where n is private, a row more would shift others within their batch: gradients

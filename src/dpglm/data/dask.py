@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from dpglm.data.collection import NO_TARGETS, Collection, Preparation
 from dpglm.data.compiled.kernels import arithmetic
-from dpglm.data.dask.distributed import Partition, PartitionFacts, current_workers, rows_on
 from dpglm.data.groups import MIXTURE, GroupedRows, Groups, Ids, warn_of_near_ids
 from dpglm.data.memory import DenseRows
+from dpglm.data.partitions import Partition, PartitionFacts, current_workers, rows_on
 from dpglm.data.rows import FloatType, Rows
 from dpglm.privacy.noise import NoiseSource, SeededNoise
 from dpglm.tables.cells import (
@@ -241,7 +241,7 @@ class DaskArrays(Collection):
         return list(zip(self._X.chunks[0], X, y, weights, strict=True))
 
 
-def dask_arrays(X: Any, y: Any, weights: Any) -> Collection:
+def collection_of(X: Any, y: Any, weights: Any) -> Collection:
     """Make a collection of Dask's arrays, or of its data frames and series."""
     names = tuple(map(str, X.columns)) if _is_frame(X) else None
     y = None if y is None else _array("y", y)

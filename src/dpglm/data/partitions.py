@@ -24,7 +24,7 @@ from dpglm.data.compiled.kernels import arithmetic
 from dpglm.data.groups import GroupedRows
 from dpglm.data.prepare import derived_rows
 from dpglm.data.rows import SERIAL, Block, BlockMap, DataSpec, Kernel, Rows, two_sum
-from dpglm.data.sampled import SampledRows, sampled_rows
+from dpglm.data.sampled import sampled_rows
 from dpglm.exceptions import PlanMismatchError
 from dpglm.privacy.budget import Unit
 
@@ -477,10 +477,9 @@ class DaskRows(Rows):
 
 @sampled_rows.register
 def _(rows: DaskRows, indices: NDArray[np.intp], rate: float, step: float) -> Rows:
-    taken = rows._taken(indices, rows.spec)
     if rows.unit is Unit.ROW:
-        return SampledRows(taken, step)
-    return dataclasses.replace(taken, step=step)
+        return sampled_rows.dispatch(Rows)(rows, indices, rate, step)
+    return dataclasses.replace(rows._taken(indices, rows.spec), step=step)
 
 
 @derived_rows.register
