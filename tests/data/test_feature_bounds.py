@@ -16,8 +16,8 @@ from dpglm import (
     PrivatePipeline,
     Ridge,
 )
-from dpglm.data import prepare as feature_bounds
-from dpglm.data.prepare import check_feature_bounds, read_feature_bounds
+from dpglm.data import bounds as feature_bounds
+from dpglm.data.bounds import check_feature_bounds, read_feature_bounds
 from dpglm.exceptions import EqualBoundsWarning
 from dpglm.preprocessing import Center
 

@@ -21,15 +21,15 @@ from dpglm._calls import frames_to_the_user, is_watched
 from dpglm._validation import check_count, check_real
 from dpglm._words import rounded_up
 from dpglm.certificate.statement import PublicFact
-from dpglm.data.collection import Collection
-from dpglm.data.compiled.kernels import COMPILED
-from dpglm.data.prepare import (
-    ColumnScaling,
+from dpglm.data.bounds import (
     FeatureBounds,
     check_feature_bounds,
     read_feature_bounds,
     warn_of_equal_bounds,
 )
+from dpglm.data.collection import Collection
+from dpglm.data.compiled.kernels import COMPILED
+from dpglm.data.prepare import ColumnScaling
 from dpglm.data.rows import SMALLEST, GroupBound
 from dpglm.estimators._parameters import Declared
 from dpglm.exceptions import (

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_array
 from dpglm._calls import checked
 from dpglm._validation import check_bool, in_one_line
 from dpglm.certificate.certificate import Certificate
-from dpglm.data.collection import with_offset
+from dpglm.data.bounds import with_offset
 from dpglm.data.prepare import ColumnScaling, Matrix
 from dpglm.inference.comparisons import (
     Anova,

@@ -18,7 +18,7 @@ from dpglm._codec import Form, Format, Text, items, mapping, number
 from dpglm._json import canonical_json, in_file, load, shown
 from dpglm._validation import check_path
 from dpglm.certificate.certificate import Certificate, model_digest
-from dpglm.data.collection import ClassLabels, Output, RowPrediction, scores, with_offset
+from dpglm.data.bounds import ClassLabels, Output, RowPrediction, scores, with_offset
 from dpglm.data.prepare import column_scaling
 from dpglm.export import export
 from dpglm.inference.estimates import Estimates
