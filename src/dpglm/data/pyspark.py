@@ -7,15 +7,14 @@ import copy
 import functools
 import itertools
 import math
-import mmap
+import operator
 import os
 import pickle
 import secrets
 import shutil
-import tempfile
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias, TypeVar, final
@@ -45,12 +44,12 @@ from dpglm.data.partitions import (
 )
 from dpglm.data.rows import Floats, FloatType, Rows
 from dpglm.data.stream.arrow import ArrowRows, RowEncoder, encoded_rows
-from dpglm.data.stream.batches import Batches, Part, types_of
+from dpglm.data.stream.batches import Batches, table_batches
 from dpglm.data.stream.stored import StoredRows
-from dpglm.data.stream.streamed import ArraySource
+from dpglm.data.stream.streamed import ArraySource, load, save
 from dpglm.exceptions import RowsChangedError
 from dpglm.privacy.noise import NoiseSource
-from dpglm.tables.cells import column_in_words, normal, plain_column
+from dpglm.tables.cells import column_in_words, normal
 from dpglm.tables.given import changed
 from dpglm.tables.schema import Schema
 
@@ -61,21 +60,7 @@ _STABLE = (
 )
 
 
-def partition_table(title: str, table: Any) -> Batches:
-    """Return the rows of one partition; the digest of prepared rows finds changes."""
-
-    def read(names: list[str], rows: int, _: Any) -> Generator[Any]:
-        import pyarrow as pa
-
-        some = [plain_column(table.column(name)) for name in names]
-        # As long batches: those of Spark are short. There is at least one.
-        whole = pa.Table.from_arrays(some, names=names).combine_chunks()
-        yield from whole.to_batches(rows) or [pa.RecordBatch.from_pylist([], whole.schema)]
-
-    return Batches(title, (Part(title, types_of(table.schema), int(table.num_rows), read),))
-
-
-# Files of executors: encoded and prepared rows of partitions.
+# Rows of partitions, encoded and prepared, that executors keep in files.
 
 
 @final
@@ -123,67 +108,58 @@ class Encoded:
         return self
 
 
-_ALIGNED = 64
-
-
-def save(path: Path, value: Any) -> None:
-    """Write a value; its arrays lie at aligned addresses where ``load`` maps the file."""
-    buffers: list[Any] = []
-    message = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    arrays = [buffer.raw() for buffer in buffers]
-    head = pickle.dumps((message, [array.nbytes for array in arrays]))
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        for part in (len(head).to_bytes(_ALIGNED, "little"), head, *arrays):
-            file.write(part)
-            file.write(bytes(-file.tell() % _ALIGNED))
-    # Two tasks may write the same rows at a time.
-    os.replace(file.name, path)
-
-
-def load(path: Path) -> Any:
-    """Map a file of ``save`` into memory; ``FileNotFoundError`` if there is none."""
-    with open(path, "rb") as file:
-        mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    start = _ALIGNED
-    length = int.from_bytes(mapped[:start], "little")
-    message, sizes = pickle.loads(mapped[start : start + length])
-    arrays = []
-    for size in sizes:
-        start += length + -length % _ALIGNED
-        length = size
-        arrays.append(mapped[start : start + size])
-    return pickle.loads(message, buffers=arrays)
-
-
-def _folder(root: str, token: str) -> Path:
-    return Path(root, f"dpglm-{token}")
-
-
 @final
 class LostError(Exception):
     """An executor does not keep the rows of a partition."""
 
 
 @final
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """How a partition becomes rows, and the files that executors keep.
+
+    ``kinds`` is the schema of pyarrow of the columns that are read, ``read`` makes rows of a
+    partition's table, ``digests`` are those of the partitions, once they are known.
+    """
+
+    kinds: Any = field(repr=False)
+    read: Callable[[Batches], StoredRows]
+    keep: bool
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
+    key: bytes = field(default_factory=lambda: secrets.token_bytes(16), repr=False)
+    digests: tuple[str, ...] | None = None
+
+
+@final
 class Store:
     """The rows of the partition at a ``place`` on its executor: just read, or kept in files."""
 
-    def __init__(self, recipe: Recipe, place: int, rows: Encoded | None) -> None:
-        self._recipe, self.place, self._rows = recipe, place, rows
+    def __init__(self, recipe: Recipe, place: int, table: Batches | None = None) -> None:
+        self._recipe, self.place, self._table = recipe, place, table
 
     @functools.cached_property
     def rows(self) -> Encoded:
         """The encoded rows; ``LostError`` if the executor does not keep them."""
+        return self._checked(self.kept(self._recipe.token, self._encoded))
 
-        def given() -> Encoded:
-            if self._rows is None:
-                raise LostError
-            return self._rows
+    def column(self, name: str) -> Any:
+        """Return a column if the rows that were just read are those that were encoded."""
+        self._checked(self._encoded())
+        assert self._table is not None
+        return self._table.read_columns([name])[name]
 
-        found = self.kept(self._recipe.token, given)
-        self._recipe.check(self.place, found)
-        return found
+    def _encoded(self) -> Encoded:
+        if self._table is None:
+            raise LostError
+        return Encoded.of(self._recipe.read(self._table), self._recipe.key)
+
+    def _checked(self, rows: Encoded) -> Encoded:
+        """Compare with the rows of the first job; ``RowsChangedError`` if they differ."""
+        digests = self._recipe.digests
+        # A partition more than there were is refused by the driver.
+        if digests is not None and digests[self.place :][:1] not in ((), (rows.digest,)):
+            raise changed(f"partition {self.place + 1} has other rows or another order. {_STABLE}")
+        return rows
 
     def kept(self, token: str, make: Callable[[], T]) -> T:
         """Return a value that depends on the partition alone, from a file where there is one.
@@ -200,7 +176,14 @@ class Store:
         return value
 
 
+def _folder(root: str, token: str) -> Path:
+    return Path(root, f"dpglm-{token}")
+
+
 # Tasks: functions of the rows of one partition.
+
+Task: TypeAlias = Callable[[Store], Any]
+"""A function of the rows of a partition."""
 
 
 @final
@@ -216,20 +199,26 @@ class Call:
     arguments: tuple[Any, ...] = ()
     token: str | None = None
 
+    def __call__(self, store: Store) -> Any:
+        """Compute the result."""
+        if self.token is None:
+            return self.function(*(_value(one, store) for one in self.arguments))
+        kept = store.kept(self.token, lambda: self.function(store.place, store.rows))
+        # A partition itself is pickled in one piece, with its arrays.
+        return Partition(*kept)
+
 
 def _value(handle: Any, store: Store) -> Any:
     """Compute a handle, those in a list, or a plain value."""
-    match handle:
-        case Call(token=str(token)):
-            # A partition itself is pickled in one piece, with its arrays.
-            kept = store.kept(token, lambda: handle.function(store.place, store.rows))
-            return Partition(*kept)
-        case Call():
-            return handle.function(*(_value(one, store) for one in handle.arguments))
-        case list():
-            return [_value(one, store) for one in handle]
-        case _:
-            return handle
+    if isinstance(handle, list):
+        return [_value(one, store) for one in handle]
+    return handle(store) if isinstance(handle, Call) else handle
+
+
+def _own(handles: Sequence[Call], store: Store) -> Any:
+    """Compute the handle of a partition."""
+    handle = handles[store.place : store.place + 1]
+    return with_one_blas_thread(handle[0], store) if handle else None
 
 
 def by_partition(found: Iterable[tuple[int, bytes]], count: int | None) -> list[Any]:
@@ -252,46 +241,15 @@ def by_partition(found: Iterable[tuple[int, bytes]], count: int | None) -> list[
     return results
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Recipe:
-    """How a partition becomes rows, and the files that executors keep.
-
-    ``kinds`` is the schema of pyarrow of the columns that are read, ``read`` makes rows of a
-    ``partition_table``, ``digests`` are those of the partitions, once they are known.
-    """
-
-    kinds: Any = field(repr=False)
-    read: Callable[[Batches], StoredRows]
-    keep: bool
-    token: str = field(default_factory=lambda: secrets.token_hex(8))
-    key: bytes = field(default_factory=lambda: secrets.token_bytes(16), repr=False)
-    digests: tuple[str, ...] | None = None
-
-    def encoded(self, table: Batches) -> Encoded:
-        """Encode the rows of a partition."""
-        return Encoded.of(self.read(table), self.key)
-
-    def check(self, place: int, rows: Encoded) -> None:
-        """Compare a partition with that of the first job; ``RowsChangedError`` if they differ."""
-        # A partition more than there were is refused by the driver.
-        if self.digests is not None and self.digests[place:][:1] not in ((), (rows.digest,)):
-            raise changed(f"partition {place + 1} has other rows or another order. {_STABLE}")
-
-
 _FORGOTTEN: deque[str] = deque(maxlen=256)
 """Tokens of rows that are no longer in use: executors remove them with the next task."""
 _UNUSED: list[Any] = []
 """Data frames of places that are no longer in use."""
 _ANSWER = "place int, answer binary"
-Task: TypeAlias = Callable[[int, Encoded], Any]
-"""A function of a partition's place and rows."""
-Handles: TypeAlias = Sequence[Call] | Task
-"""One handle for each partition, or a function for all of them."""
 
 
-def _facts(_: int, rows: Encoded) -> tuple[int, str]:
-    return len(rows.X), rows.digest
+def _facts(store: Store) -> tuple[int, str]:
+    return len(store.rows.X), store.rows.digest
 
 
 @final
@@ -339,15 +297,15 @@ class SparkFrame:
         """The key of digests."""
         return self._recipe.key
 
-    def ask(self, handles: Handles) -> list[Any]:
-        """Compute one handle for each partition in one pass, or a function of each."""
+    def ask(self, task: Task) -> list[Any]:
+        """Compute a function of each partition in one pass."""
         kept, lengths = self._kept
-        task = functools.partial(_from_files, self._recipe, handles, tuple(_FORGOTTEN))
-        found = _collected(kept.mapInArrow(task, _ANSWER)) if self._recipe.keep else []
+        on_executors = functools.partial(_from_files, self._recipe, task, tuple(_FORGOTTEN))
+        found = _collected(kept.mapInArrow(on_executors, _ANSWER)) if self._recipe.keep else []
         answers = [one for one in found if one[1]]
         if len(answers) < len(found) or not self._recipe.keep:
             places = None if not self._recipe.keep else {one[0] for one in found if not one[1]}
-            answers += _collected(self._source(handles, places))
+            answers += _collected(self._source(task, places))
         return by_partition(answers, len(lengths))
 
     @property
@@ -357,13 +315,15 @@ class SparkFrame:
 
     def column(self, name: str, frame: Any, kinds: Any) -> list[Any]:
         """Return a column of each partition of a frame that has these rows and the column."""
-        lengths = self.lengths
-        task = functools.partial(_column, self._recipe, kinds, name)
-        return by_partition(_collected(frame.mapInArrow(task, _ANSWER)), len(lengths))
+        count, recipe = len(self.lengths), replace(self._recipe, kinds=kinds)
+        column = operator.methodcaller("column", name)
+        task = functools.partial(_from_source, recipe, column, None, ())
+        return by_partition(_collected(frame.mapInArrow(task, _ANSWER)), count)
 
-    def _source(self, handles: Handles, places: set[int] | None) -> Any:
-        task = functools.partial(_from_source, self._recipe, handles, places, tuple(_FORGOTTEN))
-        return self._frame.mapInArrow(task, _ANSWER)
+    def _source(self, task: Task, places: set[int] | None) -> Any:
+        forgotten = tuple(_FORGOTTEN)
+        on_executors = functools.partial(_from_source, self._recipe, task, places, forgotten)
+        return self._frame.mapInArrow(on_executors, _ANSWER)
 
     def unpersist(self) -> None:
         """Remove the files of executors; later passes encode the rows again."""
@@ -383,62 +343,34 @@ def _collected(frame: Any) -> list[tuple[int, bytes]]:
 
 def _from_source(
     recipe: Recipe,
-    handles: Handles,
+    task: Task,
     places: set[int] | None,
     forgotten: tuple[str, ...],
     batches: Iterator[Any],
 ) -> Iterator[Any]:
     """Read a partition and answer, on an executor; other partitions than ``places`` do not."""
-    index, table = _partition(recipe.kinds, batches, places)
-    if table is not None:
-        _forget(forgotten)
-        yield _answer(index, lambda: _asked(recipe, handles, index, recipe.encoded(table)))
-
-
-def _partition(
-    kinds: Any, batches: Iterator[Any], places: set[int] | None = None
-) -> tuple[int, Batches | None]:
-    """Return the place of a partition, and its table unless it is not among ``places``."""
     import pyarrow as pa
 
     index = require("pyspark", "spark").TaskContext.get().partitionId()
-    if places is not None and index not in places:
-        return index, None
-    parts = list(batches)
-    table = pa.Table.from_batches(parts) if parts else kinds.empty_table()
-    return index, partition_table(f"partition {index + 1} of the Spark table", table)
-
-
-def _column(recipe: Recipe, kinds: Any, name: str, batches: Iterator[Any]) -> Iterator[Any]:
-    """Answer with a column of a partition if its rows are those that were encoded."""
-    index, table = _partition(kinds, batches)
-    assert table is not None
-
-    def column() -> Any:
-        recipe.check(index, recipe.encoded(table))
-        return table.read_columns([name])[name]
-
-    yield _answer(index, column)
+    if places is None or index in places:
+        _forget(forgotten)
+        parts = list(batches)
+        table = pa.Table.from_batches(parts) if parts else recipe.kinds.empty_table()
+        read = table_batches(f"partition {index + 1} of the Spark table", table)
+        yield _answer(Store(recipe, index, read), task)
 
 
 def _from_files(
-    recipe: Recipe, handles: Handles, forgotten: tuple[str, ...], batches: Iterator[Any]
+    recipe: Recipe, task: Task, forgotten: tuple[str, ...], batches: Iterator[Any]
 ) -> Iterator[Any]:
     """Answer for the partitions that are listed, on an executor that keeps their rows."""
     _forget(forgotten)
     for batch in batches:
         for place in batch.column(0).to_pylist():
-            yield _answer(place, functools.partial(_asked, recipe, handles, place, None))
+            yield _answer(Store(recipe, place), task)
 
 
-def _asked(recipe: Recipe, handles: Handles, index: int, rows: Encoded | None) -> Any:
-    store = Store(recipe, index, rows)
-    if callable(handles):
-        return handles(index, store.rows)
-    return with_one_blas_thread(_value, handles[index], store) if index < len(handles) else None
-
-
-def _answer(index: int, compute: Callable[[], Any]) -> Any:
+def _answer(store: Store, task: Task) -> Any:
     """Answer for one partition: a pickled result and error, or nothing if its rows are lost."""
     import cloudpickle
     import pyarrow as pa
@@ -446,12 +378,13 @@ def _answer(index: int, compute: Callable[[], Any]) -> Any:
     answer: Any = None
     with contextlib.suppress(LostError):
         try:
-            answer = compute(), None
+            answer = task(store), None
         except (ValueError, RuntimeError, RowsChangedError) as error:
             # Raised on the driver: running the task again would not help.
             answer = None, error
     message = None if answer is None else cloudpickle.dumps(answer, protocol=4)
-    columns = {"place": pa.array([index], pa.int32()), "answer": pa.array([message], pa.binary())}
+    place = pa.array([store.place], pa.int32())
+    columns = {"place": place, "answer": pa.array([message], pa.binary())}
     return pa.RecordBatch.from_pydict(columns)
 
 
@@ -479,7 +412,7 @@ class SparkWorkers(Workers):
         return [Call(function, arguments) for arguments in zip(*columns, strict=True)]
 
     def collect(self, handles: Sequence[Any]) -> list[Any]:
-        return self._frame.ask(handles)
+        return self._frame.ask(functools.partial(_own, handles))
 
 
 def _prepared(
@@ -565,16 +498,10 @@ class SparkRows(Collection):
         if not isinstance(frame, require("pyspark.sql", "spark").DataFrame):
             raise ValueError(f"frame must be a data frame of Spark, got {in_one_line(frame)}")
         self._frame = frame
-        self._options: dict[str, Any] = {
-            "target": target,
-            "columns": columns,
-            "schema": schema,
-            "sample_weight": sample_weight,
-            "offset": offset,
-            "exposure": exposure,
-            "groups": groups,
-            "dtype": dtype,
-        }
+        names = {"offset": offset, "exposure": exposure, "sample_weight": sample_weight}
+        names |= {"target": target, "groups": groups}
+        self._options: dict[str, Any] = {**names, "columns": columns, "schema": schema}
+        self._options["dtype"] = dtype
         self._kinds = frame.limit(0).toArrow().schema
         # No rows, which have the names and types of all.
         like = ArrowRows(self._no_rows, **self._options)
@@ -582,7 +509,7 @@ class SparkRows(Collection):
 
     @property
     def _no_rows(self) -> Batches:
-        return partition_table("the Spark table", self._kinds.empty_table())
+        return table_batches("the Spark table", self._kinds.empty_table())
 
     def _open(
         self, like: StoredRows, names: Sequence[str], read: Callable[[Batches], StoredRows]
@@ -623,7 +550,7 @@ class SparkRows(Collection):
         """Return columns of private values, on the driver, from one job."""
         self._no_rows.require(names)
         table = self._selected(names)[0].toArrow()
-        return partition_table("the Spark table", table).read_columns(names)
+        return table_batches("the Spark table", table).read_columns(names)
 
     def encoded(self, encoder: RowEncoder) -> SparkRows:
         """Return the rows as an encoder of tables reads them, without targets."""
@@ -675,8 +602,8 @@ class SparkRows(Collection):
             raise ValueError("groups must be the name of a column, SparkRows(..., groups=)")
         key = self._source.key
 
-        def facts(_: int, rows: Encoded) -> ChunkFacts:
-            return chunk_facts(key, most, len(rows.X), rows.with_targets.ids)
+        def facts(store: Store) -> ChunkFacts:
+            return chunk_facts(key, most, len(store.rows.X), store.rows.with_targets.ids)
 
         found, counts = copy.copy(self), check_apart(self._source.ask(facts))
         found._groups = GroupsOfPartitions((), most, seed_of_draws(most, noise), *counts)
@@ -690,10 +617,10 @@ class SparkRows(Collection):
         return rows_on(SparkWorkers(self._source, token), sources, how.spec)
 
     def apply(self, function: Callable[..., NDArray[Any]]) -> NDArray[Any]:
-        return np.concatenate(self._source.ask(lambda _, rows: rows.rows.apply(function)))
+        return np.concatenate(self._source.ask(lambda store: store.rows.rows.apply(function)))
 
     def parts(self, function: Callable[[Any, Any, Any], T]) -> Iterable[T]:
-        answers = self._source.ask(lambda _, rows: list(rows.with_targets.rows.parts(function)))
+        answers = self._source.ask(lambda store: list(store.rows.with_targets.rows.parts(function)))
         return itertools.chain.from_iterable(answers)
 
 

@@ -58,7 +58,7 @@ def main() -> None:
     def kept(frame: spark.SparkFrame) -> int:
         return len(list(folder.rglob(f"dpglm-{frame._recipe.token}/*")))
 
-    def counting(self: spark.SparkFrame, handles: spark.Handles) -> list[object]:
+    def counting(self: spark.SparkFrame, handles: spark.Task) -> list[object]:
         passes.append(handles)
         if len(passes) == 8:
             found = executors()

@@ -323,6 +323,20 @@ def stream_of(
     return Batches(title, (part,), seen=Seen(max(_FEWEST, _RUN_CELLS // len(part.types))))
 
 
+def table_batches(title: str, table: Any) -> Batches:
+    """Return a table of pyarrow in memory as batches; nothing checks whether it changes."""
+
+    def read(names: list[str], rows: int, _: Any) -> Generator[Any]:
+        import pyarrow as pa
+
+        some = [plain_column(table.column(name)) for name in names]
+        # As long batches: those of Spark are short. There is at least one.
+        whole = pa.Table.from_arrays(some, names=names).combine_chunks()
+        yield from whole.to_batches(rows) or [pa.RecordBatch.from_pylist([], whole.schema)]
+
+    return Batches(title, (Part(title, types_of(table.schema), int(table.num_rows), read),))
+
+
 def types_of(kinds: Any) -> dict[str, Any]:
     """Return the types in a schema of pyarrow by name; each must have its own."""
     check_unique(kinds.names, "column")

@@ -7,6 +7,8 @@ import contextlib
 import dataclasses
 import math
 import mmap
+import os
+import pickle
 import tempfile
 from collections import deque
 from collections.abc import Generator, Iterator
@@ -190,6 +192,41 @@ class Spool:
         self._file.flush()
         # A mapping keeps the file open.
         return np.memmap(self._file, self._dtype, "r", shape=self._shape)
+
+
+# Files of a value and its arrays.
+
+_ALIGNED = 64
+
+
+def save(path: Path, value: Any) -> None:
+    """Write a value; its arrays lie at aligned addresses where ``load`` maps the file."""
+    buffers: list[Any] = []
+    message = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    arrays = [buffer.raw() for buffer in buffers]
+    head = pickle.dumps((message, [array.nbytes for array in arrays]))
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        for part in (len(head).to_bytes(_ALIGNED, "little"), head, *arrays):
+            file.write(part)
+            file.write(bytes(-file.tell() % _ALIGNED))
+    # Two tasks may write the same rows at a time.
+    os.replace(file.name, path)
+
+
+def load(path: Path) -> Any:
+    """Map a file of ``save`` into memory; ``FileNotFoundError`` if there is none."""
+    with open(path, "rb") as file:
+        mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    start = _ALIGNED
+    length = int.from_bytes(mapped[:start], "little")
+    message, sizes = pickle.loads(mapped[start : start + length])
+    arrays = []
+    for size in sizes:
+        start += length + -length % _ALIGNED
+        length = size
+        arrays.append(mapped[start : start + size])
+    return pickle.loads(message, buffers=arrays)
 
 
 T = TypeVar("T")
