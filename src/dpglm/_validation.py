@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 Array: TypeAlias = NDArray[np.float64]
 """An array of float64."""
+SMALLEST, LARGEST = 1e-15, 1e15
+"""Range of bounds within which float32 arithmetic neither overflows nor underflows."""
 _MOST_BITS = 256
 _SHOWN = 160
 """Characters."""

@@ -16,10 +16,10 @@ from dpglm import (
     PrivatePipeline,
     Ridge,
 )
-from dpglm.data import bounds as feature_bounds
-from dpglm.data.bounds import check_feature_bounds, read_feature_bounds
 from dpglm.exceptions import EqualBoundsWarning
 from dpglm.preprocessing import Center
+from dpglm.tables import encoding as feature_bounds
+from dpglm.tables.encoding import check_feature_bounds, read_feature_bounds
 
 pd = pytest.importorskip("pandas")
 

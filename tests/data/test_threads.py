@@ -10,8 +10,9 @@ from scipy import sparse
 
 from dpglm.data import rows as threads
 from dpglm.data.compiled import kernels
-from dpglm.data.prepare import ColumnScaling, prepare_rows
+from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec, block_map
+from dpglm.tables.encoding import ColumnScaling
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="processors are chosen on Linux only")
 SPEC = DataSpec(n_rows=120_000, n_features=50, row_norm=10.0)

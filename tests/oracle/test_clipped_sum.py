@@ -9,13 +9,14 @@ import pytest
 import torch
 from scipy import sparse
 
-from dpglm.data.prepare import column_scaling, prepare_rows
+from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec, Rows
 from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.oracle.rounding import sum_rounding
 from dpglm.privacy.budget import Adjacency
 from dpglm.problem import Hinge, Logistic, Loss, OneVsRest, Poisson, Savage, Softmax, Squared
+from dpglm.tables.encoding import column_scaling
 
 pytestmark = pytest.mark.one_in(3)
 

@@ -13,7 +13,7 @@ from scipy import integrate, sparse
 from dpglm import NoisyGD, Ridge
 from dpglm.data import collection, prepare
 from dpglm.data.compiled import kernels
-from dpglm.data.prepare import ColumnScaling, column_scaling, prepare_rows
+from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.oracle import clipping, gradients, rounding
@@ -29,6 +29,7 @@ from dpglm.solvers import Constant, OutputPerturbation, run
 from dpglm.solvers import base as planning
 from dpglm.solvers.gradient import noisy_gd_method
 from dpglm.solvers.gradient import noisy_gd_method as amplification
+from dpglm.tables.encoding import ColumnScaling, column_scaling
 from tests.laws.transcripts import listening
 from tests.pitfalls.support import SHORT, caught, model, small, unasked
 from tests.planted import pythonic, unclipped

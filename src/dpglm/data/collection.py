@@ -11,23 +11,86 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, TypeVar, cast, final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from dpglm._validation import as_host, like, namespace
+from dpglm.data.compiled.kernels import row_by_row_product
 from dpglm.data.groups import GroupedRows, Groups
 from dpglm.data.memory import DenseRows, SparseRows
-from dpglm.data.prepare import (
-    ColumnScaling,
-    Matrix,
-    backend,
-    largest_norm,
-    prepare_rows,
-)
+from dpglm.data.prepare import Matrix, backend, largest_norm, prepare_rows
 from dpglm.data.rows import SERIAL, BlockMap, DataSpec, FloatType, Rows, threads_over
 from dpglm.privacy.noise import NoiseSource
+from dpglm.tables.encoding import ColumnScaling
 from dpglm.tables.given import as_floats, as_offset
-from dpglm.tables.named import OffsetColumn
+from dpglm.tables.named import OffsetColumn, offset_of
 from dpglm.tables.schema import Schema
+
+# Predictions of a linear model for blocks of rows, computed where the rows are.
+
+Output: TypeAlias = Callable[[NDArray[np.float64]], NDArray[Any]]
+"""A function of linear scores of shape (n,) or (n, n_classes), applied row by row."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class RowPrediction:
+    """A linear model as a function of features, which can be sent to a worker.
+
+    ``coef`` has shape (n_features,) or (n_outputs, n_features); columns are clipped as ``scaling``
+    says; ``output`` turns scores of shape (n,) or (n, n_outputs), offsets aside at most
+    ``largest_score``, into predictions.
+    """
+
+    coef: NDArray[np.float64]
+    intercept: Any
+    scaling: ColumnScaling | None
+    output: Output
+    largest_score: float = math.inf
+
+    def __call__(self, X: Any, offset: ArrayLike = 0.0) -> NDArray[Any]:
+        """Predict; scores are computed on the device of X and copied to the host."""
+        xp, coef = namespace(X), np.atleast_2d(self.coef).T
+        if xp is not np:
+            X, coef = xp.asarray(X, dtype=xp.float64), like(X, coef)
+        X = X if self.scaling is None else self.scaling.clip_matrix(X)
+        # SciPy multiplies sparse rows one after the other.
+        is_sparse: bool = sparse.issparse(X)
+        z = X @ coef if is_sparse else row_by_row_product(X, coef)
+        z = np.minimum((z if xp is np else as_host(z)) + self.intercept, self.largest_score)
+        return self.output((z.ravel() if z.shape[1] == 1 else z) + offset)
+
+
+def with_offset(output: Output, offset: Any, exposure: Any) -> Output:
+    """Return an output at the scores plus offsets: a number, or one for each row in memory."""
+    if offset is None and exposure is None:
+        return output
+    given = offset_of(offset, exposure)
+
+    def answer(z: NDArray[np.float64]) -> NDArray[Any]:
+        return output(z + as_offset(given, len(z)))
+
+    return answer
+
+
+def scores(z: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return linear scores as they are."""
+    return z
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ClassLabels:
+    """The label with the highest score, among the sorted ``classes``."""
+
+    classes: NDArray[Any]
+
+    def __call__(self, z: NDArray[np.float64]) -> NDArray[Any]:
+        """Return labels; of two classes the second where the score is positive."""
+        indices = (z > 0.0).astype(np.intp) if z.ndim == 1 else z.argmax(axis=1)
+        labels: NDArray[Any] = self.classes[indices]
+        return labels
+
 
 T = TypeVar("T")
 NO_TARGETS = "y must be given, got None: rows without targets can only be predicted"

@@ -5,21 +5,18 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias, final
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy import sparse
 
 from dpglm._validation import like, namespace, rounded_up
 from dpglm.data.compiled import kernels
 from dpglm.data.memory import DenseRows, SparseRows
 from dpglm.data.rows import (
-    LARGEST,
     SERIAL,
-    SMALLEST,
     Block,
     BlockMap,
     DataSpec,
@@ -27,8 +24,7 @@ from dpglm.data.rows import (
     FloatType,
     Rows,
 )
-from dpglm.tables.cells import column_in_words
-from dpglm.tables.encoding import LinearUnits
+from dpglm.tables.encoding import ColumnScaling, LinearUnits
 
 # Backends for the objects of other packages; each is loaded when it is first needed.
 #
@@ -52,68 +48,6 @@ Matrix: TypeAlias = "Floats | sparse.csr_array"
 _CHUNK_ENTRIES = (1 << 26, 1 << 18)
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class ColumnScaling:
-    """Clips columns to public bounds in the user's units, and maps them to [-1, 1].
-
-    Columns are centred where an intercept makes up for it and zeros need not stay zeros
-    (``DataSpec.centers_columns``); otherwise they are divided by the largest magnitude that their
-    bounds allow.
-    """
-
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-
-    def center(self, *, centered: bool) -> NDArray[np.float64]:
-        """Middle of each column's bounds; 0 where columns are not centred."""
-        return self.low / 2.0 + self.high / 2.0 if centered else np.zeros(len(self.low))
-
-    def scale(self, *, centered: bool) -> NDArray[np.float64]:
-        """Half the width of each column's bounds, or their largest magnitude; 1 where it is zero.
-
-        The latter where columns are not centred.
-        """
-        half = self.high / 2.0 - self.low / 2.0
-        reach = half if centered else np.maximum(np.abs(self.low), np.abs(self.high))
-        return np.where(reach > 0.0, reach, 1.0)
-
-    def clip(self, X: Floats) -> Floats:
-        """Return rows with every column clipped to its bounds, in a new array."""
-        low, high = like(X, self.low, X.dtype), like(X, self.high, X.dtype)
-        clipped: Floats = namespace(X).clip(X, low, high)
-        return clipped
-
-    def clip_sparse(self, X: sparse.csr_array) -> sparse.csr_array:
-        """Return rows with every stored value clipped to its column's bounds."""
-        data = np.clip(X.data, self.low[X.indices], self.high[X.indices]).astype(X.dtype)
-        return sparse.csr_array((data, X.indices, X.indptr), shape=X.shape)
-
-    def clip_matrix(self, X: Any) -> Matrix:
-        """Return dense or sparse rows with their values clipped."""
-        is_sparse: bool = sparse.issparse(X)
-        if not is_sparse:
-            return self.clip(X)
-        # Duplicate entries are one value, which must be clipped as a whole.
-        rows = sparse.csr_array(X, copy=True)
-        rows.sum_duplicates()
-        return self.clip_sparse(rows)
-
-    def apply(self, X: Floats, *, centered: bool = True) -> Floats:
-        """Return clipped and scaled rows, in a new array of the same dtype."""
-        scaled = self.clip(X)
-        if centered:
-            scaled -= like(X, self.center(centered=True), X.dtype)
-        scaled /= like(X, self.scale(centered=centered), X.dtype)
-        return scaled
-
-    def apply_sparse(self, X: sparse.csr_array) -> sparse.csr_array:
-        """Return clipped and scaled rows that are not centred, so that zeros stay zeros."""
-        clipped = self.clip_sparse(X)
-        clipped.data /= self.scale(centered=False)[X.indices].astype(X.dtype)
-        return clipped
-
-
 def column_units(spec: DataSpec, scaling: ColumnScaling | None) -> LinearUnits:
     """Return the map from coefficients of prepared columns to those of the user's columns."""
     center, scale = np.zeros(spec.n_features), np.ones(spec.n_features)
@@ -121,35 +55,6 @@ def column_units(spec: DataSpec, scaling: ColumnScaling | None) -> LinearUnits:
         center = scaling.center(centered=spec.centers_columns)
         scale = scaling.scale(centered=spec.centers_columns)
     return LinearUnits.of_columns(center, scale, intercept=spec.intercept)
-
-
-def column_scaling(
-    bounds: tuple[ArrayLike, ArrayLike],
-    n_features: int,
-    names: Sequence[str] | NDArray[Any] | None = None,
-) -> ColumnScaling:
-    """Check lower and upper bounds, scalars or of shape (n_features,), and return the scaling."""
-    try:
-        low, high = (np.asarray(bound, dtype=np.float64) for bound in bounds)
-        low, high = (np.array(np.broadcast_to(b, (n_features,))) for b in (low, high))
-    except (TypeError, ValueError):
-        raise ValueError(
-            "feature_bounds must be a pair (low, high) of numbers or of arrays of shape "
-            f"({n_features},), got {bounds!r}"
-        ) from None
-    within = (low <= high) & (np.maximum(abs(low), abs(high)) <= LARGEST)
-    apart = (low == high) | (high - low >= SMALLEST)
-    for allowed, what in (
-        (within, f"within +-{LARGEST:g} with low <= high"),
-        (apart, f"at least {SMALLEST:g} apart, or equal,"),
-    ):
-        if not allowed.all():
-            first = int(np.argmin(allowed))
-            raise ValueError(
-                f"feature_bounds must be {what} in every column, got {float(low[first])!r} and "
-                f"{float(high[first])!r} for {column_in_words(names, first)}"
-            )
-    return ColumnScaling(low, high)
 
 
 def largest_norm(X: Matrix) -> float:

@@ -19,7 +19,15 @@ from joblib import cpu_count
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from dpglm._validation import check_bools, check_count, check_one_of, check_real, is_number
+from dpglm._validation import (
+    LARGEST,
+    SMALLEST,
+    check_bools,
+    check_count,
+    check_one_of,
+    check_real,
+    is_number,
+)
 from dpglm.data.compiled.kernels import SlopeRule
 from dpglm.exceptions import PlanMismatchError
 from dpglm.privacy.budget import Adjacency, PrivacyBudget, Unit, default_delta
@@ -27,9 +35,6 @@ from dpglm.tables.given import Watch
 
 __all__ = ["LARGEST", "SMALLEST", "DataSpec", "FloatType", "GroupBound", "Protection"]
 
-
-SMALLEST, LARGEST = 1e-15, 1e15
-"""Range of bounds within which float32 arithmetic neither overflows nor underflows."""
 
 _LARGEST_TARGET = 1e100
 

@@ -21,15 +21,8 @@ from dpglm._calls import frames_to_the_user, is_watched
 from dpglm._validation import check_count, check_real
 from dpglm._words import rounded_up
 from dpglm.certificate.statement import PublicFact
-from dpglm.data.bounds import (
-    FeatureBounds,
-    check_feature_bounds,
-    read_feature_bounds,
-    warn_of_equal_bounds,
-)
 from dpglm.data.collection import Collection
 from dpglm.data.compiled.kernels import COMPILED
-from dpglm.data.prepare import ColumnScaling
 from dpglm.data.rows import SMALLEST, GroupBound
 from dpglm.estimators._parameters import Declared
 from dpglm.exceptions import (
@@ -51,6 +44,13 @@ from dpglm.solvers.base import Plan, StepInfo
 from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.uncertainty import Solution
 from dpglm.tables.cells import column_in_words
+from dpglm.tables.encoding import (
+    ColumnScaling,
+    FeatureBounds,
+    check_feature_bounds,
+    read_feature_bounds,
+    warn_of_equal_bounds,
+)
 
 if TYPE_CHECKING:
     from dpglm.inference.inference import Inference

@@ -18,8 +18,8 @@ from sklearn.utils.validation import check_array
 from dpglm._calls import checked
 from dpglm._validation import check_bool, in_one_line
 from dpglm.certificate.certificate import Certificate
-from dpglm.data.bounds import with_offset
-from dpglm.data.prepare import ColumnScaling, Matrix
+from dpglm.data.collection import with_offset
+from dpglm.data.prepare import Matrix
 from dpglm.inference.comparisons import (
     Anova,
     Comparisons,
@@ -40,7 +40,7 @@ from dpglm.inference.summary import (
     notes,
     of_intervals,
 )
-from dpglm.tables.encoding import LinearUnits, NamedTerm
+from dpglm.tables.encoding import ColumnScaling, LinearUnits, NamedTerm
 from dpglm.tables.given import finite_matrix
 
 if TYPE_CHECKING:

@@ -221,6 +221,36 @@ def constant_column(data: DataSpec) -> float:
     return _CONSTANT * data.row_norm
 
 
+def spectrum(
+    moments: Array, noise_std: float, data: DataSpec, columns: int
+) -> tuple[Array, Array, Array]:
+    """Estimate mean squares of rows along their principal directions, from noisy moments.
+
+    ``moments`` were released by ``noisy_second_moments`` with the constant
+    ``constant_column(data)`` and noise of ``noise_std`` on the diagonal; ``columns`` is
+    ``n_features``, or one more to include the constant. Returned: mean squares, of shape
+    (columns,) and above 0; directions, one in each column; and the unclipped mean squares, which
+    may be negative and have an unbiased sum.
+
+    Eigenvalues below ``noise_std sqrt(columns)``, about half the largest eigenvalue of noise
+    alone, are raised to it: the eigenvalue clipping of Ganesh, Haghifam, Steinke and Thakurta,
+    "Faster differentially private convex optimization via second-order methods", NeurIPS 2023,
+    section 4. The last diagonal entry is a sum of ``constant^2 / |u|^2``, so it estimates how long
+    rows are.
+
+    Privacy: post-processing of released values.
+    """
+    typical = unit_of_moments(moments, noise_std, data)
+    seen, directions = np.linalg.eigh(moments[:columns, :columns])
+    values = np.maximum(seen, noise_std * math.sqrt(columns))
+    return values * typical, directions, seen * typical
+
+
+def unit_of_moments(moments: Array, noise_std: float, data: DataSpec) -> float:
+    """Return what ``spectrum`` multiplies eigenvalues by: a mean square over the rows' number."""
+    return constant_column(data) ** 2 / max(float(moments[-1, -1]), noise_std)
+
+
 def float_weights(block: Block) -> Array | float:
     """Return the weights of a block's rows in float64; 1 where they have none."""
     if block.weights is None:

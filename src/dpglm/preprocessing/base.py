@@ -9,14 +9,12 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-import numpy as np
 from scipy.special import log_ndtr
 
-from dpglm._validation import Array, check_bools, check_real
+from dpglm._validation import check_bools, check_real
 from dpglm.data.maps import RowMap
 from dpglm.data.rows import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.moments import constant_column
 from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.releases import AnyRelease
 
@@ -164,33 +162,3 @@ def share_for_error(error: float, wanted: float, least: float = 0.01, most: floa
     ``error`` is the error at the whole budget; errors are proportional to 1 / mu.
     """
     return min(max((error / wanted) ** 2, least), most)
-
-
-def spectrum(
-    moments: Array, noise_std: float, data: DataSpec, columns: int
-) -> tuple[Array, Array, Array]:
-    """Estimate mean squares of rows along their principal directions, from noisy moments.
-
-    ``moments`` were released by ``noisy_second_moments`` with the constant
-    ``constant_column(data)`` and noise of ``noise_std`` on the diagonal; ``columns`` is
-    ``n_features``, or one more to include the constant. Returned: mean squares, of shape
-    (columns,) and above 0; directions, one in each column; and the unclipped mean squares, which
-    may be negative and have an unbiased sum.
-
-    Eigenvalues below ``noise_std sqrt(columns)``, about half the largest eigenvalue of noise
-    alone, are raised to it: the eigenvalue clipping of Ganesh, Haghifam, Steinke and Thakurta,
-    "Faster differentially private convex optimization via second-order methods", NeurIPS 2023,
-    section 4. The last diagonal entry is a sum of ``constant^2 / |u|^2``, so it estimates how long
-    rows are.
-
-    Privacy: post-processing of released values.
-    """
-    typical = unit_of_moments(moments, noise_std, data)
-    seen, directions = np.linalg.eigh(moments[:columns, :columns])
-    values = np.maximum(seen, noise_std * math.sqrt(columns))
-    return values * typical, directions, seen * typical
-
-
-def unit_of_moments(moments: Array, noise_std: float, data: DataSpec) -> float:
-    """Return what ``spectrum`` multiplies eigenvalues by: a mean square over the rows' number."""
-    return constant_column(data) ** 2 / max(float(moments[-1, -1]), noise_std)

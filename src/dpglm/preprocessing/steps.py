@@ -32,6 +32,7 @@ from dpglm.oracle.moments import (
     constant_column,
     noisy_second_moments,
     second_moment_sum,
+    spectrum,
 )
 from dpglm.oracle.targets import LEVELS, magnitude_sum, noisy_magnitudes
 from dpglm.preprocessing.base import (
@@ -41,7 +42,6 @@ from dpglm.preprocessing.base import (
     dense_spec,
     pure_epsilon,
     share_for_error,
-    spectrum,
 )
 from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise

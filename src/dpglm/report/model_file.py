@@ -18,8 +18,7 @@ from dpglm._codec import Form, Format, Text, items, mapping, number
 from dpglm._json import canonical_json, in_file, load, shown
 from dpglm._validation import check_path
 from dpglm.certificate.certificate import Certificate, model_digest
-from dpglm.data.bounds import ClassLabels, Output, RowPrediction, scores, with_offset
-from dpglm.data.prepare import column_scaling
+from dpglm.data.collection import ClassLabels, Output, RowPrediction, scores, with_offset
 from dpglm.export import export
 from dpglm.inference.estimates import Estimates
 from dpglm.inference.inference import Inference, LinearScores, checked_features
@@ -33,6 +32,7 @@ from dpglm.shapes.collection import (
     errors_of_estimates,
     released_model,
 )
+from dpglm.tables.encoding import column_scaling
 from dpglm.tables.named import OffsetColumn, OffsetKind
 from dpglm.tables.schema import Schema
 

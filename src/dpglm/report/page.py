@@ -16,7 +16,7 @@ from dpglm._words import plain_number, rounded_up, visible
 from dpglm.certificate.certificate import Certificate, library_versions
 from dpglm.certificate.statement import PROVENANCE, named_facts, value_in_words
 from dpglm.certificate.verify import verdict, verify
-from dpglm.data.prepare import column_scaling, column_units
+from dpglm.data.prepare import column_units
 from dpglm.estimators.additive.models import AdditiveModel
 from dpglm.estimators.composed._composed import parts_of
 from dpglm.estimators.composed._transformers import (
@@ -32,7 +32,7 @@ from dpglm.shapes import shapes_of
 from dpglm.shapes.collection import CURVES, errors_of, released_model
 from dpglm.shapes.picture import draw_shape, reaches_of, scale_in_words
 from dpglm.solvers.uncertainty import NoiseCovariance
-from dpglm.tables.encoding import LinearUnits
+from dpglm.tables.encoding import LinearUnits, column_scaling
 from dpglm.tables.schema import Schema
 
 

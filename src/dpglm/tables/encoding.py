@@ -7,15 +7,20 @@ import dataclasses
 import functools
 import itertools
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from dpglm._calls import frames_to_the_user
 from dpglm._score import Score, total
+from dpglm._validation import LARGEST, SMALLEST, in_one_line, like, namespace
+from dpglm.exceptions import EqualBoundsWarning
+from dpglm.tables.cells import NUMBER_KINDS, check_unique, column_in_words, spelled_in
 from dpglm.tables.columns import CategoricalColumn, Column
 
 MOST_LEVELS = 200
@@ -374,3 +379,221 @@ class ColumnEncoding(Encoding):
                 column.encode(cells(column.name), out)
                 parts.append(sparse.csr_array(out))
         return sparse.csr_array(sparse.hstack(parts, "csr"))
+
+
+# Columns of numbers within bounds, as users write these.
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ColumnScaling:
+    """Clips columns to public bounds in the user's units, and maps them to [-1, 1].
+
+    Columns are centred where an intercept makes up for it and zeros need not stay zeros
+    (``DataSpec.centers_columns``); otherwise they are divided by the largest magnitude that their
+    bounds allow.
+    """
+
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+    def center(self, *, centered: bool) -> NDArray[np.float64]:
+        """Middle of each column's bounds; 0 where columns are not centred."""
+        return self.low / 2.0 + self.high / 2.0 if centered else np.zeros(len(self.low))
+
+    def scale(self, *, centered: bool) -> NDArray[np.float64]:
+        """Half the width of each column's bounds, or their largest magnitude; 1 where it is zero.
+
+        The latter where columns are not centred.
+        """
+        half = self.high / 2.0 - self.low / 2.0
+        reach = half if centered else np.maximum(np.abs(self.low), np.abs(self.high))
+        return np.where(reach > 0.0, reach, 1.0)
+
+    def clip(self, X: Any) -> Any:
+        """Return rows with every column clipped to its bounds, in a new array."""
+        low, high = like(X, self.low, X.dtype), like(X, self.high, X.dtype)
+        clipped: Any = namespace(X).clip(X, low, high)
+        return clipped
+
+    def clip_sparse(self, X: sparse.csr_array) -> sparse.csr_array:
+        """Return rows with every stored value clipped to its column's bounds."""
+        data = np.clip(X.data, self.low[X.indices], self.high[X.indices]).astype(X.dtype)
+        return sparse.csr_array((data, X.indices, X.indptr), shape=X.shape)
+
+    def clip_matrix(self, X: Any) -> Any:
+        """Return dense or sparse rows with their values clipped."""
+        is_sparse: bool = sparse.issparse(X)
+        if not is_sparse:
+            return self.clip(X)
+        # Duplicate entries are one value, which must be clipped as a whole.
+        rows = sparse.csr_array(X, copy=True)
+        rows.sum_duplicates()
+        return self.clip_sparse(rows)
+
+    def apply(self, X: Any, *, centered: bool = True) -> Any:
+        """Return clipped and scaled rows, in a new array of the same dtype."""
+        scaled = self.clip(X)
+        if centered:
+            scaled -= like(X, self.center(centered=True), X.dtype)
+        scaled /= like(X, self.scale(centered=centered), X.dtype)
+        return scaled
+
+    def apply_sparse(self, X: sparse.csr_array) -> sparse.csr_array:
+        """Return clipped and scaled rows that are not centred, so that zeros stay zeros."""
+        clipped = self.clip_sparse(X)
+        clipped.data /= self.scale(centered=False)[X.indices].astype(X.dtype)
+        return clipped
+
+
+def column_scaling(
+    bounds: tuple[ArrayLike, ArrayLike],
+    n_features: int,
+    names: Sequence[str] | NDArray[Any] | None = None,
+) -> ColumnScaling:
+    """Check lower and upper bounds, scalars or of shape (n_features,), and return the scaling."""
+    try:
+        low, high = (np.asarray(bound, dtype=np.float64) for bound in bounds)
+        low, high = (np.array(np.broadcast_to(b, (n_features,))) for b in (low, high))
+    except (TypeError, ValueError):
+        raise ValueError(
+            "feature_bounds must be a pair (low, high) of numbers or of arrays of shape "
+            f"({n_features},), got {bounds!r}"
+        ) from None
+    within = (low <= high) & (np.maximum(abs(low), abs(high)) <= LARGEST)
+    apart = (low == high) | (high - low >= SMALLEST)
+    for allowed, what in (
+        (within, f"within +-{LARGEST:g} with low <= high"),
+        (apart, f"at least {SMALLEST:g} apart, or equal,"),
+    ):
+        if not allowed.all():
+            first = int(np.argmin(allowed))
+            raise ValueError(
+                f"feature_bounds must be {what} in every column, got {float(low[first])!r} and "
+                f"{float(high[first])!r} for {column_in_words(names, first)}"
+            )
+    return ColumnScaling(low, high)
+
+
+FeatureBounds: TypeAlias = (
+    tuple[ArrayLike, ArrayLike]
+    | Sequence[tuple[float, float]]
+    | Mapping[str, tuple[float, float]]
+    | Mapping[int, tuple[float, float]]
+)
+"""Bounds of columns, as users write them: see ``read_feature_bounds``."""
+_SHOWN = 5
+
+
+def read_feature_bounds(
+    bounds: FeatureBounds, n_features: int, names: Sequence[str] | NDArray[Any] | None = None
+) -> ColumnScaling:
+    """Read bounds of columns, in any of the forms of ``FeatureBounds``.
+
+    They are a pair (low, high) of numbers or of arrays of shape (n_features,); or one pair for
+    each column, in order; or a mapping from every column's name, or its number, to its pair.
+    ``names`` are the columns' names.
+    """
+    if isinstance(bounds, Mapping):
+        return column_scaling(_by_column(bounds, n_features, names), n_features, names)
+    # A matrix is read as the list of its rows.
+    rows = bounds if isinstance(bounds, list | tuple) else np.asarray(bounds).tolist()
+    rows = rows if isinstance(rows, list | tuple) else ()
+    is_pair = len(rows) == 2 and all(_shape(row) in ((), (1,), (n_features,)) for row in rows)
+    is_by_column = len(rows) == n_features and all(_shape(row) == (2,) for row in rows)
+    if not is_pair and not is_by_column:
+        raise ValueError(
+            "feature_bounds must be a mapping from column to (low, high), a pair (low, high) of "
+            f"numbers or of arrays of shape ({n_features},), or a sequence of {n_features} such "
+            f"pairs, got {in_one_line(bounds)}"
+        )
+    if is_pair and is_by_column and all(isinstance(row, list | tuple) for row in rows):
+        square = np.asarray(rows, dtype=np.float64)
+        if not np.array_equal(square, square.T):
+            raise ValueError(
+                "feature_bounds of two columns can be read as (lows, highs) or as one (low, high) "
+                f"for each, got {in_one_line(bounds)}; write {{0: (low, high), 1: (low, high)}} "
+                "with names in place of numbers where columns have them, or (numpy.array(lows), "
+                "numpy.array(highs))"
+            )
+    if is_pair:
+        return column_scaling((rows[0], rows[1]), n_features, names)
+    low, high = np.asarray(rows, dtype=np.float64).T
+    return column_scaling((low, high), n_features, names)
+
+
+def check_feature_bounds(bounds: FeatureBounds, n_features: int) -> None:
+    """Check bounds before any row is seen, when column names are unknown."""
+    keys = list(bounds) if isinstance(bounds, Mapping) else []
+    names = [str(key) for key in keys if isinstance(key, str)]
+    if names and len(keys) != n_features:
+        raise ValueError(
+            f"feature_bounds must have one (low, high) for each of {n_features} columns, got "
+            f"{len(keys)}"
+        )
+    read_feature_bounds(bounds, n_features, names or None)
+
+
+def warn_of_equal_bounds(
+    scaling: ColumnScaling, names: Sequence[str] | NDArray[Any] | None = None
+) -> None:
+    """Warn of columns with equal bounds, where every row gets the same value."""
+    equal = np.flatnonzero(scaling.low == scaling.high).tolist()
+    if equal:
+        shown = ", ".join(column_in_words(names, column) for column in equal[:_SHOWN])
+        more = f" and {len(equal) - _SHOWN} more" if len(equal) > _SHOWN else ""
+        warnings.warn(
+            f"feature_bounds has low equal to high for {shown}{more}: every row is given this one "
+            "value there, whatever it holds",
+            EqualBoundsWarning,
+            stacklevel=frames_to_the_user(),
+        )
+
+
+def _by_column(
+    bounds: Mapping[Any, Any], n_features: int, names: Sequence[str] | NDArray[Any] | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Put the pairs of a mapping into the order of the columns."""
+    by_number = all(isinstance(key, int | np.integer) for key in bounds)
+    if names is None and not by_number:
+        raise ValueError(
+            f"feature_bounds must have the numbers 0 to {n_features - 1} of columns as keys where "
+            f"X lacks column names, got {list(bounds)[:_SHOWN]!r}"
+        )
+    columns = list(range(n_features)) if by_number or names is None else list(names)
+    texts = [key for key in bounds if isinstance(key, str)]
+    check_unique(texts, "column of feature_bounds")
+    spelled = spelled_in(texts, columns)
+    bounds = {spelled.get(key, key): pair for key, pair in bounds.items()}
+    missing = [column for column in columns if column not in bounds]
+    unknown = [key for key in bounds if key not in set(columns)]
+    if missing or unknown:
+        raise ValueError(
+            "feature_bounds must have one (low, high) for each column; "
+            + "; ".join(
+                f"{what}: {keys[:_SHOWN]!r}" + (" and others" if len(keys) > _SHOWN else "")
+                for what, keys in (("without bounds", missing), ("not in X", unknown))
+                if keys
+            )
+        )
+    for column in columns:
+        if _shape(bounds[column]) != (2,):
+            raise ValueError(
+                f"feature_bounds[{column!r}] must be a pair (low, high) of numbers, got "
+                f"{in_one_line(bounds[column])}"
+            )
+    low, high = np.array([bounds[column] for column in columns], dtype=np.float64).T
+    return low, high
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    """Shape of a value as an array of numbers; None if it is not one, or has text in it."""
+    try:
+        shape = np.asarray(value, dtype=np.float64).shape
+    except (TypeError, ValueError):
+        return None
+    cells = np.asarray(value)
+    is_number = cells.dtype.kind in NUMBER_KINDS or not any(
+        isinstance(one, str | bytes) for one in np.asarray(value, dtype=object).flat
+    )
+    return shape if is_number else None

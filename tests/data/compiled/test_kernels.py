@@ -11,12 +11,13 @@ import pytest
 from scipy import sparse
 
 from dpglm.data.compiled import kernels
-from dpglm.data.prepare import ColumnScaling, prepare_rows
+from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec
 from dpglm.data.sampled import sampled_rows
 from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum, compiled_rule
 from dpglm.problem import Huber, Logistic, Savage, Softmax, Squared, SquaredHinge
+from dpglm.tables.encoding import ColumnScaling
 
 LOSSES = (Logistic(), Squared(), Huber(0.7), SquaredHinge())
 CLIPPINGS = (FlatClipping(0.3), AutomaticClipping(0.3))

@@ -19,7 +19,7 @@ from dpglm import LogisticRegression
 from dpglm.data import partitions
 from dpglm.data.collection import as_collection
 from dpglm.data.partitions import DaskRows, Workers, rows_on
-from dpglm.data.prepare import column_scaling, prepare_rows
+from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum, gradient_release
@@ -43,6 +43,7 @@ from dpglm.problem import (
 )
 from dpglm.solvers import SOLVERS, run
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
+from dpglm.tables.encoding import column_scaling
 from tests.slowly import some_quickly
 
 N_ROWS, N_FEATURES, CHUNKS = 1000, 5, (400, 1, 0, 350, 249)

@@ -14,7 +14,6 @@ from sklearn.utils import check_array
 
 from dpglm import LogisticRegression, MappedRows, ParquetRows, PrivacyLedger
 from dpglm.data.collection import MatrixRows
-from dpglm.data.prepare import column_scaling
 from dpglm.data.rows import DataSpec
 from dpglm.data.stream import streamed
 from dpglm.exceptions import RowsChangedError
@@ -22,6 +21,7 @@ from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.privacy import ApproximateDP
 from dpglm.problem import Squared
+from dpglm.tables.encoding import column_scaling
 from dpglm.tables.given import Watch, difference_of, finite_matrix
 
 N, D = 1500, 4

@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 from dpglm.data.collection import as_collection
 from dpglm.data.memory import BLOCK_ROWS, RUN_ROWS
-from dpglm.data.prepare import column_scaling, prepare_rows
+from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec
 from dpglm.data.stream import streamed
 from dpglm.data.stream.arrow import ParquetRows
@@ -21,6 +21,7 @@ from dpglm.exceptions import RowsChangedError
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.problem import Logistic
+from dpglm.tables.encoding import column_scaling
 
 N, D = 3000, 5
 W = np.array([0.3, -1.0, 0.5, 2.0, -0.2, 0.1])

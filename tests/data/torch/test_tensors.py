@@ -17,7 +17,7 @@ from dpglm.data import torch as tensors
 from dpglm.data.collection import as_collection
 from dpglm.data.maps import viewed
 from dpglm.data.memory import BLOCK_ROWS, RUN_ROWS
-from dpglm.data.prepare import column_scaling, derived_rows, prepare_rows
+from dpglm.data.prepare import derived_rows, prepare_rows
 from dpglm.data.rows import AnyArrays, Block, DataSpec, Rows
 from dpglm.data.torch import TensorRows, check_exact
 from dpglm.oracle.clipping import FlatClipping
@@ -58,6 +58,7 @@ from dpglm.problem import (
     WithOffset,
 )
 from dpglm.solvers import SOLVERS, NoisySGD, Preprocessed, run
+from dpglm.tables.encoding import column_scaling
 
 pytestmark = pytest.mark.one_in(3)
 

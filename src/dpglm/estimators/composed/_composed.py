@@ -22,8 +22,7 @@ from dpglm._calls import checked
 from dpglm._validation import in_one_line
 from dpglm.certificate.certificate import model_digest
 from dpglm.certificate.statement import PublicFact, schema_facts, with_implied
-from dpglm.data.bounds import Output
-from dpglm.data.collection import Collection
+from dpglm.data.collection import Collection, Output
 from dpglm.estimators._predictor import ClassPredictor, Facts, Finish, FitData
 from dpglm.estimators._private import OF_THE_FIT, PrivateFit
 from dpglm.estimators.composed._transformers import (

@@ -19,9 +19,8 @@ from dpglm._calls import is_watched, shown, stage
 from dpglm._validation import check_bool, check_integer, check_one_of, check_real, in_one_line
 from dpglm.certificate.certificate import certify
 from dpglm.certificate.statement import WHERE, WHERE_IN_WORDS, schema_facts
-from dpglm.data.bounds import Output, RowPrediction, read_feature_bounds
-from dpglm.data.collection import Collection, MatrixRows, as_collection
-from dpglm.data.prepare import ColumnScaling, Matrix, column_units
+from dpglm.data.collection import Collection, MatrixRows, Output, RowPrediction, as_collection
+from dpglm.data.prepare import Matrix, column_units
 from dpglm.data.rows import DataSpec, GroupBound
 from dpglm.estimators._predictor import NO_OFFSET, Finish, FitData, FitTask, Predictor
 from dpglm.estimators._private import (
@@ -48,7 +47,7 @@ from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.run import run
 from dpglm.solvers.second_order.random_intercepts import RandomIntercepts
 from dpglm.solvers.uncertainty import Covariance, Uncertainty
-from dpglm.tables.encoding import LinearUnits
+from dpglm.tables.encoding import ColumnScaling, LinearUnits, read_feature_bounds
 from dpglm.tables.given import (
     NO_WHERE,
     as_column,

@@ -16,8 +16,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dpglm._validation import check_bool, check_real
-from dpglm.data.bounds import Output, RowPrediction
-from dpglm.data.collection import Collection, TargetMap
+from dpglm.data.collection import Collection, Output, RowPrediction, TargetMap
 from dpglm.data.rows import DataSpec, check_target_bounds
 from dpglm.estimators._parameters import RegressorMixin
 from dpglm.estimators._predictor import (

@@ -18,8 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from dpglm._validation import check_integer, check_one_of, check_real
-from dpglm.data.bounds import ClassLabels, Output, RowPrediction
-from dpglm.data.collection import Collection, TargetMap
+from dpglm.data.collection import ClassLabels, Collection, Output, RowPrediction, TargetMap
 from dpglm.data.rows import DataSpec
 from dpglm.estimators._parameters import ClassifierMixin
 from dpglm.estimators._predictor import (

@@ -18,6 +18,7 @@ from dpglm.oracle.moments import (
     constant_column,
     noisy_second_moments,
     second_moment_sum,
+    unit_of_moments,
 )
 from dpglm.oracle.projection import (
     noisy_preconditioned_gradient,
@@ -25,7 +26,6 @@ from dpglm.oracle.projection import (
     rotated_rows,
     type_in_basis,
 )
-from dpglm.preprocessing.base import unit_of_moments
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Squared

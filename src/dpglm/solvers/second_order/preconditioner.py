@@ -10,8 +10,12 @@ from typing import final
 import numpy as np
 
 from dpglm.data.rows import DataSpec
-from dpglm.oracle.moments import Standardising, constant_column
-from dpglm.preprocessing.base import spectrum, unit_of_moments
+from dpglm.oracle.moments import (
+    Standardising,
+    constant_column,
+    spectrum,
+    unit_of_moments,
+)
 from dpglm.solvers.second_order.posterior import FAR
 from dpglm.solvers.uncertainty import Floats
 
