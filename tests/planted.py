@@ -14,7 +14,7 @@ from unittest import mock
 import numpy as np
 
 from dpglm.data import prepare
-from dpglm.data.memory import DenseRows
+from dpglm.data.memory import ArrayRows
 from dpglm.data.rows import DataSpec, Rows
 from dpglm.oracle import gradients, scores
 from dpglm.oracle.clipping import Clipping, FlatClipping
@@ -261,14 +261,14 @@ def unclipped(factor: float = 1.0) -> Iterator[None]:
         yield
 
 
-def not_shortened(rows: Rows, transform: Any, spec: DataSpec) -> DenseRows:
+def not_shortened(rows: Rows, transform: Any, spec: DataSpec) -> ArrayRows:
     """Embedded rows as they are, with the norms that rows had before."""
     blocks = list(rows.blocks())
     X = np.concatenate([block.features() @ transform for block in blocks])
     norms = np.concatenate([block.norms for block in blocks])
     targets = np.concatenate([block.targets for block in blocks])
     weights = [block.weights for block in blocks if block.weights is not None]
-    return DenseRows(X, targets, norms, spec, np.concatenate(weights) if weights else None)
+    return ArrayRows(X, targets, norms, spec, np.concatenate(weights) if weights else None)
 
 
 def unchecked(plan: Plan, **changes: Any) -> Plan:

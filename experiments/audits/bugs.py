@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.audit import Claim, Neighbours
-from dpglm.data.memory import DenseRows
+from dpglm.data.memory import ArrayRows
 from dpglm.data.rows import DataSpec
 from dpglm.oracle import clipping, gradients
 from dpglm.privacy import ApproximateDP, NegativeBinomialNumber, gdp
@@ -355,7 +355,7 @@ CASES: list[Case] = [
     ),
     within(
         "a row that is longer than its bound",
-        lambda: mock.patch.object(DenseRows, "clip_entries", lambda self, bound: self),
+        lambda: mock.patch.object(ArrayRows, "clip_entries", lambda self, bound: self),
         made("", "frank_wolfe", long_row),
     ),
     within(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from dpglm.data.memory import DenseRows
+from dpglm.data.memory import ArrayRows
 from dpglm.data.rows import DataSpec
 from dpglm.oracle import choices as coordinates
 from dpglm.privacy.accounting.accountants import accountant_for
@@ -123,7 +123,7 @@ def test_entries_that_are_not_clipped_are_refuted():
     plan = plan_of()
     first, second = neighbours(plan)
     first._X[0] = 1e3
-    with mock.patch.object(DenseRows, "clip_entries", lambda self, bound: self):
+    with mock.patch.object(ArrayRows, "clip_entries", lambda self, bound: self):
         assert attack(plan, (first, second), share=0.8) > claimed_delta(plan)
 
 

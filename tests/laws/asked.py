@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from dpglm.data.groups import GroupedRows
-from dpglm.data.memory import DenseRows, SparseRows
+from dpglm.data.memory import ArrayRows
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec, GroupBound, Rows
 from dpglm.papers import (
@@ -325,7 +325,7 @@ class Setting:
         rows = prepare_rows(X, self._targets(rng, data), data, weights=weights)
         if data.groups is None:
             return rows
-        assert isinstance(rows, DenseRows | SparseRows)
+        assert isinstance(rows, ArrayRows)
         ends = np.sort(rng.integers(0, self.n + 1, data.groups.n_groups - 1))
         return GroupedRows(rows, np.concatenate([[0], ends, [self.n]]))
 

@@ -12,7 +12,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dpglm.data.memory import DenseRows
+from dpglm.data.memory import ArrayRows
 from dpglm.data.prepare import prepare_rows
 from dpglm.privacy import ApproximateDP
 from dpglm.privacy.events import PoissonSampled, canonical
@@ -64,9 +64,9 @@ def batches() -> Iterator[list[tuple[np.ndarray, float]]]:
     """List each batch that a release was about, as a mask, with the rate it was declared with."""
     seen: list[tuple[np.ndarray, float]] = []
     taken: list[np.ndarray] = []
-    take, release = DenseRows.take, Curator.release
+    take, release = ArrayRows.take, Curator.release
 
-    def taking(self: DenseRows, indices: np.ndarray) -> DenseRows:
+    def taking(self: ArrayRows, indices: np.ndarray) -> ArrayRows:
         taken.append(np.array(indices))
         return take(self, indices)
 
@@ -80,7 +80,7 @@ def batches() -> Iterator[list[tuple[np.ndarray, float]]]:
         return release(self, declared, value)
 
     with (
-        mock.patch.object(DenseRows, "take", taking),
+        mock.patch.object(ArrayRows, "take", taking),
         mock.patch.object(Curator, "release", releasing),
     ):
         yield seen

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dpglm import NoisyGD
-from dpglm.data.memory import DenseRows
+from dpglm.data.memory import ArrayRows
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec
 from dpglm.estimators._private import PrivateEstimator
@@ -183,7 +183,7 @@ def batches_are_divided_by_their_expected_size():
 
 def by_the_realised_size():
     honest, sizes = Oracle.noisy_gradient, []
-    take = DenseRows.take
+    take = ArrayRows.take
 
     def taking(self, indices):
         sizes.append(len(indices))
@@ -193,7 +193,7 @@ def by_the_realised_size():
         mean = honest(self, *args, **options)
         return mean * 1.6 / max(sizes[-1], 1)
 
-    return mock.patch.multiple(DenseRows, take=taking), mock.patch.object(
+    return mock.patch.multiple(ArrayRows, take=taking), mock.patch.object(
         Oracle, "noisy_gradient", divided
     )
 

@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator, clone
 from dpglm._calls import checked
 from dpglm._validation import Array, check_integer
 from dpglm.audit.games import OutOfStepError, Replay
-from dpglm.data.memory import DenseRows
+from dpglm.data.memory import ArrayRows
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec, Rows
 from dpglm.estimators._private import PrivateFit
@@ -263,7 +263,7 @@ def _weighted(rows: Rows, table: Table) -> Rows:
     """Put a table's weights on prepared rows."""
     blocks = list(rows.blocks())
     weights = [np.ones(len(b.norms)) if b.weights is None else b.weights for b in blocks]
-    return DenseRows(
+    return ArrayRows(
         np.concatenate([block.features() for block in blocks]),
         np.concatenate([block.targets for block in blocks]),
         np.concatenate([block.norms for block in blocks]),

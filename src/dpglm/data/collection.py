@@ -17,7 +17,7 @@ from scipy import sparse
 from dpglm._validation import as_host, like, namespace
 from dpglm.data.compiled.kernels import row_by_row_product
 from dpglm.data.groups import GroupedRows, Groups
-from dpglm.data.memory import DenseRows, SparseRows
+from dpglm.data.memory import ArrayRows
 from dpglm.data.prepare import Matrix, backend, largest_norm, prepare_rows
 from dpglm.data.rows import SERIAL, BlockMap, DataSpec, FloatType, Rows, threads_over
 from dpglm.privacy.noise import NoiseSource
@@ -370,7 +370,7 @@ class MatrixRows(Collection):
             rows = how.rows(X, self._y, self._weights, self._where, map_blocks)
         if self._starts is None:
             return rows
-        assert isinstance(rows, DenseRows | SparseRows)
+        assert isinstance(rows, ArrayRows)
         return GroupedRows(rows, self._starts)
 
     def apply(self, function: Callable[[Any], NDArray[Any]]) -> NDArray[Any]:

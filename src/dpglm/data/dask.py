@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dpglm.data.collection import NO_TARGETS, Collection, Preparation
 from dpglm.data.compiled.kernels import arithmetic
 from dpglm.data.groups import MIXTURE, GroupedRows, Groups, Ids, warn_of_near_ids
-from dpglm.data.memory import DenseRows
+from dpglm.data.memory import ArrayRows
 from dpglm.data.partitions import Partition, PartitionFacts, current_workers, rows_on
 from dpglm.data.rows import FloatType, Rows
 from dpglm.privacy.noise import NoiseSource, SeededNoise
@@ -352,7 +352,7 @@ def prepared_partition(
         weights = as_weights(weights, len(X))
     rows: Rows = settings.how.rows(X, y, weights)
     if starts is not None:
-        assert isinstance(rows, DenseRows)
+        assert isinstance(rows, ArrayRows)
         rows, sizes = GroupedRows(rows, starts), np.diff(starts)
     return Partition(PartitionFacts(index, digest, len(X), arithmetic(), sizes), rows)
 

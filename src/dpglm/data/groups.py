@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpglm._validation import check_integer, finite
-from dpglm.data.memory import DenseRows
+from dpglm.data.memory import ArrayRows
 from dpglm.data.prepare import derived_rows
 from dpglm.data.rows import (
     SERIAL,
@@ -484,7 +484,7 @@ class GroupedRows(Rows):
                 if starts[done + 1] > last:
                     first = last
                     continue
-                yield DenseRows.joined(begun), starts[done : done + 2] - starts[done]
+                yield ArrayRows.joined(begun), starts[done : done + 2] - starts[done]
                 done, begun = done + 1, []
             whole = int(np.searchsorted(starts, last, side="right")) - 1
             if whole > done:
@@ -492,7 +492,7 @@ class GroupedRows(Rows):
                 done = whole
             if starts[done] < last:
                 rest: Any = chunk.take(np.arange(starts[done] - first, chunk.n_rows))
-                begun = [DenseRows.joined([rest])]
+                begun = [ArrayRows.joined([rest])]
             first = last
 
 

@@ -23,7 +23,7 @@ from dpglm._validation import (
     rounded_up,
 )
 from dpglm.data.compiled.kernels import SlopeRule, row_by_row_product
-from dpglm.data.memory import SPARSE_BLOCK_ROWS, SparseRows
+from dpglm.data.memory import SPARSE_BLOCK_ROWS, ArrayRows
 from dpglm.data.prepare import derived_rows, prepare_rows
 from dpglm.data.rows import SERIAL, Block, BlockMap, DataSpec, Floats, FloatType, Rows
 from dpglm.data.sampled import SeenRows
@@ -269,7 +269,9 @@ def embedded_rows(rows: Rows, transform: Transform, spec: DataSpec) -> Rows:
 
 
 @embedded_rows.register
-def _(rows: SparseRows, transform: Transform, spec: DataSpec) -> Rows:
+def _(rows: ArrayRows, transform: Transform, spec: DataSpec) -> Rows:
+    if not sparse.issparse(rows._X):
+        return embedded_rows.dispatch(Rows)(rows, transform, spec)
     # Blocks only multiply by dense matrices, without the savings of a sparse one.
     matrix = transform.astype(rows.spec.dtype)
     X = np.empty((rows.n_rows, spec.n_features), spec.dtype)

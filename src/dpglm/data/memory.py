@@ -24,19 +24,22 @@ _COLUMN_BLOCKS = 4
 """Rows in Fortran order have about as many blocks, if ``BLOCK_ROWS`` allows."""
 BLOCK_ROWS = 16384
 """The most rows in a block."""
+SPARSE_BLOCK_ROWS = 4096
+"""Rows in a sparse block, which are added one after the other."""
 
 
 @final
-class DenseRows(Rows):
-    """Rows of a dense array, with norms of at most ``spec.row_norm``.
+class ArrayRows(Rows):
+    """Rows of a dense array, or of a CSR array without duplicate entries.
 
-    ``norms`` are upper bounds on row norms with the intercept column; ``which`` holds the
-    positions of the rows in ``X``, which are not copied.
+    ``norms`` are upper bounds on row norms with the intercept column. The rows' own norms are at
+    most ``spec.row_norm``. ``which`` holds the positions of the rows in a dense ``X``, which are
+    not copied.
     """
 
     def __init__(
         self,
-        X: Floats,
+        X: Any,
         y: NDArray[Any],
         norms: Floats,
         spec: DataSpec,
@@ -45,7 +48,10 @@ class DenseRows(Rows):
     ) -> None:
         self.spec = spec
         self._X, self._y, self._norms, self._weights = X, y, norms, weights
-        self._which = which
+        self._which, self._block_rows = which, SPARSE_BLOCK_ROWS
+        self._is_sparse: bool = sparse.issparse(X)
+        if self._is_sparse:
+            return
         row_bytes = X.itemsize * X.shape[1]
         # Neighbours, which have the same spec, are cut alike.
         least = _LEAST_BYTES if spec.n_outputs == 1 else _LEAST_BYTES // 4
@@ -63,36 +69,39 @@ class DenseRows(Rows):
     def n_rows(self) -> int:
         return len(self._y)
 
-    def on_host(self) -> DenseRows:
-        X = np.ascontiguousarray(self._X)
-        return DenseRows(X, self._y, self._norms, self.spec, self._weights, self._which)
+    def on_host(self) -> ArrayRows:
+        return self if self._is_sparse else self._with(np.ascontiguousarray(self._X))
 
     def blocks(self) -> Iterator[Block]:
         for start in range(0, self.n_rows, self._block_rows):
-            yield self.span(start, start + self._block_rows)
+            yield self.span(start, min(start + self._block_rows, self.n_rows))
 
     def span(self, start: int, stop: int) -> Block:
         """Return the rows from one position up to another as a block."""
         rows = slice(start, stop)
         weights = None if self._weights is None else self._weights[rows]
-        X, which = (self._X[rows], None) if self._which is None else (self._X, self._which[rows])
-        return _DenseBlock(X, which, self._y[rows], self._norms[rows], weights, self.spec.intercept)
+        facts = self._y[rows], self._norms[rows], weights, self.spec.intercept
+        if self._is_sparse:
+            return _SparseBlock(self._X, rows, *facts)
+        if self._which is None:
+            return _DenseBlock(self._X[rows], None, *facts)
+        return _DenseBlock(self._X, self._which[rows], *facts)
 
-    def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> DenseRows:
+    def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> ArrayRows:
         which = np.asarray(indices, dtype=np.int64)
         if which.size and which.min() < 0:
             raise IndexError("positions of rows must not be negative")
         which = which if self._which is None else self._which[which]
         weights = None if self._weights is None else self._weights[indices]
         facts = self._y[indices], self._norms[indices], spec, weights
-        if spec is self.spec:
-            return DenseRows(self._X, *facts, which)
+        if spec is self.spec and not self._is_sparse:
+            return ArrayRows(self._X, *facts, which)
         # A part is read many times, so worth a copy.
-        return DenseRows(self._X[which], *facts)
+        return ArrayRows(self._X[which], *facts)
 
     @classmethod
-    def joined(cls, parts: Sequence[DenseRows]) -> DenseRows:
-        """Put rows one after the other into memory of their own."""
+    def joined(cls, parts: Sequence[ArrayRows]) -> ArrayRows:
+        """Put dense rows one after the other into memory of their own."""
         first = parts[0]
         blocks = [part.span(0, part.n_rows) for part in parts]
         weights = None
@@ -109,12 +118,19 @@ class DenseRows(Rows):
     def room_for(self, shape: tuple[int, int], dtype: Any) -> Floats:
         """Return memory for an array: that of the rows, which are given up, if it fits exactly."""
         old = self._X
-        fits = self._which is None and old.shape == shape and old.dtype == dtype
-        return old if fits and old.flags.c_contiguous else np.empty(shape, dtype)
+        fits = not self._is_sparse and self._which is None
+        fits = fits and old.shape == shape and old.dtype == dtype and old.flags.c_contiguous
+        return old if fits else np.empty(shape, dtype)
 
-    def clip_entries(self, bound: float) -> DenseRows:
-        X = np.clip(self._X, -bound, bound, dtype=self._X.dtype)
-        return DenseRows(X, self._y, self._norms, self.spec, self._weights, self._which)
+    def clip_entries(self, bound: float) -> ArrayRows:
+        X = self._X
+        entries = np.clip(X.data if self._is_sparse else X, -bound, bound, dtype=X.dtype)
+        if self._is_sparse:
+            entries = sparse.csr_array((entries, X.indices, X.indptr), shape=X.shape)
+        return self._with(entries)
+
+    def _with(self, X: Any) -> ArrayRows:
+        return ArrayRows(X, self._y, self._norms, self.spec, self._weights, self._which)
 
 
 @final
@@ -171,51 +187,6 @@ def _sum_in_runs(X: Floats, slopes: Floats) -> NDArray[np.float64]:
     if whole < rows:
         total += X[whole:].T @ slopes[whole:]
     return total
-
-
-SPARSE_BLOCK_ROWS = 4096
-"""Rows in a sparse block, which are added one after the other."""
-
-
-@final
-class SparseRows(Rows):
-    """Rows of a CSR array without duplicate entries; otherwise as ``DenseRows``."""
-
-    def __init__(
-        self,
-        X: sparse.csr_array,
-        y: NDArray[Any],
-        norms: Floats,
-        spec: DataSpec,
-        weights: Floats | None = None,
-    ) -> None:
-        self.spec = spec
-        self._X, self._y, self._norms, self._weights = X, y, norms, weights
-
-    @property
-    def n_rows(self) -> int:
-        return int(self._X.shape[0])
-
-    def blocks(self) -> Iterator[Block]:
-        for start in range(0, self.n_rows, SPARSE_BLOCK_ROWS):
-            yield self.span(start, min(start + SPARSE_BLOCK_ROWS, self.n_rows))
-
-    def span(self, start: int, stop: int) -> Block:
-        """Return the rows from one position up to another as a block."""
-        rows = slice(start, stop)
-        weights = None if self._weights is None else self._weights[rows]
-        return _SparseBlock(
-            self._X, rows, self._y[rows], self._norms[rows], weights, self.spec.intercept
-        )
-
-    def clip_entries(self, bound: float) -> SparseRows:
-        entries = np.clip(self._X.data, -bound, bound, dtype=self._X.dtype)
-        X = sparse.csr_array((entries, self._X.indices, self._X.indptr), shape=self._X.shape)
-        return SparseRows(X, self._y, self._norms, self.spec, self._weights)
-
-    def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> SparseRows:
-        weights = None if self._weights is None else self._weights[indices]
-        return SparseRows(self._X[indices], self._y[indices], self._norms[indices], spec, weights)
 
 
 @final

@@ -14,7 +14,7 @@ from scipy import sparse
 
 from dpglm._validation import like, namespace, rounded_up
 from dpglm.data.compiled import kernels
-from dpglm.data.memory import DenseRows, SparseRows
+from dpglm.data.memory import ArrayRows
 from dpglm.data.rows import (
     SERIAL,
     Block,
@@ -128,7 +128,7 @@ def derived_rows(
     for part, *of_part in rows.map_native(derive, map_blocks):
         if not start:
             xp, shape = namespace(part), (rows.n_rows, spec.n_features)
-            if overwrite and isinstance(rows, DenseRows):
+            if overwrite and isinstance(rows, ArrayRows):
                 X = rows.room_for(shape, part.dtype)
             else:
                 X = xp.empty(shape, dtype=part.dtype, device=part.device)
@@ -200,10 +200,8 @@ def _stored(X: Matrix, y: Any, norms: Any, spec: DataSpec, weights: Any) -> Rows
         largest = float(xp.finfo(X.dtype).max)
         y = xp.clip(like(norms, y, xp.float64), -largest, largest)
     y = like(norms, y, X.dtype if spec.n_outputs == 1 else None)
-    if sparse.issparse(X):
-        return SparseRows(X, y, lengths, spec, weights)
     # Other packages' matrices stay where they are.
-    rows_of = backend(type(X).__module__.partition(".")[0]).get("rows_of", DenseRows)
+    rows_of = backend(type(X).__module__.partition(".")[0]).get("rows_of", ArrayRows)
     rows: Rows = rows_of(X, y, lengths, spec, weights)
     return rows
 

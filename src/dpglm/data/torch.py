@@ -36,7 +36,7 @@ Blocks are added up on the device as ``Rows.sum`` does it: its transformation is
 float64, each operation being a kernel of its own.
 
 Kernels that are not marked as ``AnyArrays`` get NumPy blocks of the usual size, copied to the
-host, where the argument for ``DenseRows`` applies.
+host, where the argument for ``ArrayRows`` applies.
 
 Underflow: a device may flush numbers below the normal range to zero, which changes a product by
 less than 2^-126. ``contribution_rounding`` counts one rounding more than needed, which is far more
@@ -59,7 +59,7 @@ from numpy.typing import NDArray
 from dpglm._validation import as_host, like, namespace
 from dpglm.data.collection import NO_TARGETS, Collection, MatrixRows, Preparation
 from dpglm.data.memory import BLOCK_ROWS as HOST_BLOCK_ROWS
-from dpglm.data.memory import RUN_ROWS, DenseRows
+from dpglm.data.memory import RUN_ROWS, ArrayRows
 from dpglm.data.rows import (
     SERIAL,
     AnyArrays,
@@ -87,7 +87,7 @@ _ALIGNMENT_ON_CPU, _ALIGNMENT_ELSEWHERE = 64, 256
 
 @final
 class TensorRows(Rows):
-    """Rows of a torch tensor, which stay on its device; otherwise as ``DenseRows``.
+    """Rows of a torch tensor, which stay on its device; otherwise as ``ArrayRows``.
 
     ``X`` is copied unless it is contiguous and aligned.
     """
@@ -106,7 +106,7 @@ class TensorRows(Rows):
         for X, y, norms, weights in self._slices(HOST_BLOCK_ROWS):
             yield from _dense(X, y, norms, self.spec, weights).blocks()
 
-    def on_host(self) -> DenseRows:
+    def on_host(self) -> ArrayRows:
         return _dense(self._X, self._y, self._norms, self.spec, self._weights)
 
     def map_native(
@@ -130,7 +130,7 @@ class TensorRows(Rows):
     ) -> NDArray[np.float64]:
         """Add up as ``Rows.sum`` does, on the device if the kernel works there.
 
-        Rows in the host's memory, which NumPy shares, are added up as those of ``DenseRows`` are.
+        Rows in the host's memory, which NumPy shares, are added up as those of ``ArrayRows`` are.
         """
         if not isinstance(kernel, AnyArrays) or _is_host(self._X.device):
             return super().sum(kernel, map_blocks, shape)
@@ -152,9 +152,9 @@ class TensorRows(Rows):
         return TensorRows(self._X[places], self._y[places], self._norms[places], spec, weights)
 
 
-def _dense(X: Any, y: Any, norms: Any, spec: DataSpec, weights: Any) -> DenseRows:
+def _dense(X: Any, y: Any, norms: Any, spec: DataSpec, weights: Any) -> ArrayRows:
     kept = None if weights is None else as_host(weights)
-    return DenseRows(as_host(X), as_host(y), as_host(norms), spec, kept)
+    return ArrayRows(as_host(X), as_host(y), as_host(norms), spec, kept)
 
 
 def _is_host(device: Any) -> bool:

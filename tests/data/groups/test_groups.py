@@ -17,7 +17,7 @@ from scipy import sparse
 from dpglm import LogisticRegression
 from dpglm.data.groups import GROUP_BATCH, GroupedRows, Groups
 from dpglm.data.maps import viewed
-from dpglm.data.memory import DenseRows, SparseRows
+from dpglm.data.memory import ArrayRows
 from dpglm.data.prepare import derived_rows, prepare_rows
 from dpglm.data.rows import AnyArrays, Block, DataSpec, GroupBound
 from dpglm.exceptions import PlanMismatchError
@@ -130,7 +130,7 @@ def _rows(kind: str = "dense", n_outputs: int = 1, dtype: str = "float64") -> Gr
     y = rng.integers(0, 3, n) if n_outputs > 1 else rng.choice([-1.0, 1.0], n)
     matrix = sparse.csr_array(X) if kind == "sparse" else X
     inner = prepare_rows(matrix, y, spec, weights=rng.uniform(size=n))
-    assert isinstance(inner, DenseRows | SparseRows)
+    assert isinstance(inner, ArrayRows)
     return GroupedRows(inner, np.concatenate([[0], np.cumsum(sizes)]))
 
 

@@ -23,7 +23,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from dpglm._calls import tenths
 from dpglm.data.collection import Preparation
-from dpglm.data.memory import RUN_ROWS, DenseRows
+from dpglm.data.memory import RUN_ROWS, ArrayRows
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Block, DataSpec, Floats, FloatType, Rows
 from dpglm.tables.cells import check_finite, column_in_words
@@ -246,7 +246,7 @@ class StreamedRows(Rows):
     ``facts``, the targets, norms and weights of all rows, are known where features can be used as
     they are stored; see ``prepared_stream``. ``watch`` has the files of the rows. The number of
     rows in a chunk depends on public facts only, however the storage is cut, and each
-    chunk is cut into the blocks of ``DenseRows``; so neighbouring data sets of equal length are
+    chunk is cut into the blocks of ``ArrayRows``; so neighbouring data sets of equal length are
     cut alike. While one chunk is in use, a thread reads and prepares the next ones. In memory
     there are never more than these few chunks and the blocks that are being summed.
 
@@ -331,7 +331,7 @@ class StreamedRows(Rows):
                 assert y is not None
                 assert norms is not None
                 if self._costs_nothing:
-                    yield DenseRows(X, y, norms, self.spec, weights)
+                    yield ArrayRows(X, y, norms, self.spec, weights)
                     continue
                 # Norms of the very features given: they bind whatever was read.
                 chunk = prepare_rows(own, y, self.spec, None, weights)
