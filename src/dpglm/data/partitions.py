@@ -12,7 +12,7 @@ import pickle
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NoReturn, Self, TypeAlias, final
 
@@ -283,13 +283,8 @@ def _unpacked(message: bytes) -> Partition:
     return Partition(*pickle.loads(message))
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class _Answer:
-    """The result of one task: its worker's address, and sums over partitions."""
-
-    where: str
-    partials: tuple[Partial, ...]
+Answer: TypeAlias = tuple[str, list[Partial]]
+"""The result of one task: its worker's address, and sums over partitions."""
 
 
 @final
@@ -450,13 +445,13 @@ class DaskRows(Rows):
             )
         self.placement.hold(answers)
         collected = self.workers.collect(answers)
-        partials = [partial for answer in collected for partial in answer.partials]
+        partials = [partial for _, found in collected for partial in found]
         answered = [index for partial in partials for index in partial.indices]
         asked = list(itertools.chain.from_iterable(groups))
         if answered != asked or sorted(answered) != list(range(count)):
             raise RuntimeError(f"{count} partitions must answer once each, got {answered}")
         if few:
-            self.placement.answered([answer.where for answer in collected])
+            self.placement.answered([where for where, _ in collected])
         total, lost = joined(sorted(partials, key=lambda partial: partial.indices)).pair
         return total + lost
 
@@ -531,34 +526,26 @@ def _sums(
     shape: tuple[int, ...],
     bound: float | None,
     step: float | None,
-) -> _Answer:
+) -> Answer:
     kernel: Kernel = pickle.loads(message)
     zero = np.zeros(shape)
     partials = []
     for partition, known, some in zip(partitions, facts, chosen, strict=True):
-        pair = zero, zero
-        for part in _parts(_checked(partition, known, some), kernel, shape, bound, step):
-            pair = add(pair, (part, zero))
+        rows, pair = _checked(partition, known, some), (zero, zero)
+        parts: Iterable[NDArray[np.float64]] = map(kernel, rows.blocks())
+        if isinstance(rows, GroupedRows):
+            assert bound is not None
+            parts = rows.held(bound, step).batch_sums(kernel, math.prod(shape))
+        for part in parts:
+            pair = add(pair, (part.reshape(shape), zero))
         partials.append(Partial((known.index,), pair))
-    return _Answer(here(), tuple(partials))
+    return here(), partials
 
 
-def _parts(
-    rows: Rows, kernel: Kernel, shape: tuple[int, ...], bound: float | None, step: float | None
-) -> Iterator[NDArray[np.float64]]:
-    """Return sums over the blocks of a partition, or over its batches of groups."""
-    if not isinstance(rows, GroupedRows):
-        yield from map(kernel, rows.blocks())
-        return
-    assert bound is not None
-    for part in rows.held(bound, step).batch_sums(kernel, math.prod(shape)):
-        yield part.reshape(shape)
-
-
-def _add_answers(*answers: _Answer | None) -> _Answer:
+def _add_answers(*answers: Answer | None) -> Answer:
     """Add neighbouring answers; None fills up the last group."""
-    some = [partial for answer in answers if answer is not None for partial in answer.partials]
-    return _Answer(here(), (joined(some),))
+    some = [partial for answer in answers if answer is not None for partial in answer[1]]
+    return here(), [joined(some)]
 
 
 def _change(
