@@ -270,14 +270,14 @@ def embedded_rows(rows: Rows, transform: Transform, spec: DataSpec) -> Rows:
 
 @embedded_rows.register
 def _(rows: ArrayRows, transform: Transform, spec: DataSpec) -> Rows:
-    if not sparse.issparse(rows._X):
+    if not rows._is_sparse:
         return embedded_rows.dispatch(Rows)(rows, transform, spec)
     # Blocks only multiply by dense matrices, without the savings of a sparse one.
     matrix = transform.astype(rows.spec.dtype)
     X = np.empty((rows.n_rows, spec.n_features), spec.dtype)
     for start in range(0, rows.n_rows, SPARSE_BLOCK_ROWS):
         block = rows._X[start : start + SPARSE_BLOCK_ROWS] @ matrix
-        X[start : start + SPARSE_BLOCK_ROWS] = block.toarray() if sparse.issparse(block) else block
+        X[start : start + SPARSE_BLOCK_ROWS] = block.toarray() if sparse.issparse(matrix) else block
     weights = None if rows._weights is None else rows._weights.astype(np.float64)
     return prepare_rows(X, rows._y, spec, weights=weights)
 

@@ -69,30 +69,12 @@ class Encoded:
     """The rows of a partition with their digest; ``refused`` says why only features are right."""
 
     digest: str
+    refused: ValueError | None
     X: Floats
     y: NDArray[Any]
     weights: NDArray[Any] | None
     offset: NDArray[Any] | None
     ids: NDArray[Any] | None
-    refused: ValueError | None
-
-    @classmethod
-    def of(cls, rows: StoredRows, key: bytes) -> Encoded:
-        """Read the rows of a partition; ``ValueError`` if a feature is refused."""
-        source, ids, refused = rows._source, None, None
-        try:
-            rows._require_targets()
-            pieces, ids = list(rows._checked_pieces(source, features_only=False)), rows.group_ids
-        except ValueError as error:
-            source, refused = source.without_targets(), error
-            pieces = list(rows._checked_pieces(source, features_only=False))
-        columns = zip(*pieces, strict=True)
-        X, y, weights = (None if one[0] is None else np.concatenate(one) for one in columns)
-        assert X is not None
-        assert y is not None
-        y, offset = (y[:, 0], y[:, 1]) if source.has_offset else (y, None)
-        digest = digest_of(key, X, y, weights, offset, ids)
-        return cls(digest, X, y, weights, offset, ids, refused)
 
     @property
     def rows(self) -> StoredRows:
@@ -151,7 +133,8 @@ class Store:
     def _encoded(self) -> Encoded:
         if self._table is None:
             raise LostError
-        return Encoded.of(self._recipe.read(self._table), self._recipe.key)
+        *columns, refused = self._recipe.read(self._table).loaded()
+        return Encoded(digest_of(self._recipe.key, *columns), refused, *columns)
 
     def _checked(self, rows: Encoded) -> Encoded:
         """Compare with the rows of the first job; ``RowsChangedError`` if they differ."""
@@ -179,8 +162,6 @@ class Store:
 def _folder(root: str, token: str) -> Path:
     return Path(root, f"dpglm-{token}")
 
-
-# Tasks: functions of the rows of one partition.
 
 Task: TypeAlias = Callable[[Store], Any]
 """A function of the rows of a partition."""
@@ -224,8 +205,7 @@ def _own(handles: Sequence[Call], store: Store) -> Any:
 def by_partition(found: Iterable[tuple[int, bytes]], count: int | None) -> list[Any]:
     """Return the answers of tasks by partition; an error of a task is raised here.
 
-    Spark gives one answer for each partition, whichever of its tasks made it. RowsChangedError if
-    one is missing, repeated or of another partition than the first ``count``.
+    RowsChangedError if one is missing, repeated or of another partition than the first ``count``.
     """
     answers = sorted(found, key=lambda one: one[0])
     places = [place for place, _ in answers]
@@ -248,27 +228,21 @@ _UNUSED: list[Any] = []
 _ANSWER = "place int, answer binary"
 
 
-def _facts(store: Store) -> tuple[int, str]:
-    return len(store.rows.X), store.rows.digest
-
-
 @final
 class SparkFrame:
     """A Spark data frame of the columns that are read; its partitions are encoded once.
 
-    The first job encodes them. Each executor keeps its rows as files in a local directory of
-    Spark; a persisted data frame of places records the executor. The jobs of later passes read the
-    files. Rows lost with an executor are encoded again, and must have the same digest. Nothing is
-    kept where Spark encrypts its files.
+    A persisted data frame of places records the executor that keeps the files of a partition. Rows
+    lost with an executor are encoded again, and must have the same digest.
     """
 
     def __init__(self, frame: Any, kinds: Any, read: Callable[[Batches], StoredRows]):
         encrypted = frame.sparkSession.conf.get("spark.io.encryption.enabled", "false")
-        self._frame, self._recipe = frame, Recipe(kinds, read, encrypted != "true")
+        self._frame, self.recipe = frame, Recipe(kinds, read, encrypted != "true")
         self._forget_at_the_end()
 
     def _forget_at_the_end(self) -> None:
-        weakref.finalize(self, _FORGOTTEN.append, self._recipe.token).atexit = False
+        weakref.finalize(self, _FORGOTTEN.append, self.recipe.token).atexit = False
 
     @functools.cached_property
     def _kept(self) -> tuple[Any, list[int]]:
@@ -277,14 +251,14 @@ class SparkFrame:
             # The session that they belong to may have ended.
             with contextlib.suppress(Exception):
                 _UNUSED.pop().unpersist()
-        kept = self._source(_facts, None).persist()
+        kept = self._source(lambda store: (len(store.rows.X), store.rows.digest), None).persist()
         weakref.finalize(self, _UNUSED.append, kept).atexit = False
         try:
             facts = by_partition(_collected(kept), None)
         except BaseException:
             kept.unpersist()
             raise
-        self._recipe = replace(self._recipe, digests=tuple(digest for _, digest in facts))
+        self.recipe = replace(self.recipe, digests=tuple(digest for _, digest in facts))
         return kept, [length for length, _ in facts]
 
     @property
@@ -292,47 +266,38 @@ class SparkFrame:
         """Number of rows of each partition."""
         return self._kept[1]
 
-    @property
-    def key(self) -> bytes:
-        """The key of digests."""
-        return self._recipe.key
-
     def ask(self, task: Task) -> list[Any]:
         """Compute a function of each partition in one pass."""
         kept, lengths = self._kept
-        on_executors = functools.partial(_from_files, self._recipe, task, tuple(_FORGOTTEN))
-        found = _collected(kept.mapInArrow(on_executors, _ANSWER)) if self._recipe.keep else []
+        on_executors = functools.partial(_from_files, self.recipe, task, tuple(_FORGOTTEN))
+        found = _collected(kept.mapInArrow(on_executors, _ANSWER)) if self.recipe.keep else []
         answers = [one for one in found if one[1]]
-        if len(answers) < len(found) or not self._recipe.keep:
-            places = None if not self._recipe.keep else {one[0] for one in found if not one[1]}
+        if len(answers) < len(found) or not self.recipe.keep:
+            places = None if not self.recipe.keep else {one[0] for one in found if not one[1]}
             answers += _collected(self._source(task, places))
         return by_partition(answers, len(lengths))
 
-    @property
-    def columns(self) -> list[str]:
-        """Names of the columns that are read."""
-        return list(self._recipe.kinds.names)
-
     def column(self, name: str, frame: Any, kinds: Any) -> list[Any]:
         """Return a column of each partition of a frame that has these rows and the column."""
-        count, recipe = len(self.lengths), replace(self._recipe, kinds=kinds)
+        count, recipe = len(self.lengths), replace(self.recipe, kinds=kinds)
         column = operator.methodcaller("column", name)
         task = functools.partial(_from_source, recipe, column, None, ())
         return by_partition(_collected(frame.mapInArrow(task, _ANSWER)), count)
 
     def _source(self, task: Task, places: set[int] | None) -> Any:
         forgotten = tuple(_FORGOTTEN)
-        on_executors = functools.partial(_from_source, self._recipe, task, places, forgotten)
+        on_executors = functools.partial(_from_source, self.recipe, task, places, forgotten)
         return self._frame.mapInArrow(on_executors, _ANSWER)
 
     def unpersist(self) -> None:
         """Remove the files of executors; later passes encode the rows again."""
         if "_kept" in self.__dict__:
             kept = self.__dict__.pop("_kept")[0]
-            _FORGOTTEN.append(self._recipe.token)
-            self._recipe = replace(self._recipe, token=secrets.token_hex(8))
+            _FORGOTTEN.append(self.recipe.token)
+            self.recipe = replace(self.recipe, token=secrets.token_hex(8))
             self._forget_at_the_end()
-            task = functools.partial(_from_files, self._recipe, _facts, tuple(_FORGOTTEN))
+            place = operator.attrgetter("place")
+            task = functools.partial(_from_files, self.recipe, place, tuple(_FORGOTTEN))
             kept.mapInArrow(task, _ANSWER).collect()
             kept.unpersist()
 
@@ -542,7 +507,9 @@ class SparkRows(Collection):
 
     def __getitem__(self, name: str) -> Any:
         """Return a column of private values, on the driver, in the order of predictions."""
-        names = list(dict.fromkeys([*self._source.columns, *self._selected([name])[1].names]))
+        names = list(
+            dict.fromkeys([*self._source.recipe.kinds.names, *self._selected([name])[1].names])
+        )
         frame, kinds = self._selected(names)
         return np.concatenate(self._source.column(name, frame, kinds))
 
@@ -600,7 +567,7 @@ class SparkRows(Collection):
         """Take the rows of each group together; each group must lie in one partition."""
         if ids is not self._options["groups"]:
             raise ValueError("groups must be the name of a column, SparkRows(..., groups=)")
-        key = self._source.key
+        key = self._source.recipe.key
 
         def facts(store: Store) -> ChunkFacts:
             return chunk_facts(key, most, len(store.rows.X), store.rows.with_targets.ids)
@@ -611,7 +578,7 @@ class SparkRows(Collection):
 
     def _prepared(self, how: Preparation) -> Rows:
         name = functools.partial(column_in_words, self.feature_names)
-        settings, token = Settings(how, name, self._source.key), secrets.token_hex(8)
+        settings, token = Settings(how, name, self._source.recipe.key), secrets.token_hex(8)
         prepare = functools.partial(_prepared, settings, self._groups)
         sources = [Call(prepare, token=token)] * len(self._source.lengths)
         return rows_on(SparkWorkers(self._source, token), sources, how.spec)

@@ -56,7 +56,7 @@ def main() -> None:
     ask, passes, fits, files = spark.SparkFrame.ask, [], [], []
 
     def kept(frame: spark.SparkFrame) -> int:
-        return len(list(folder.rglob(f"dpglm-{frame._recipe.token}/*")))
+        return len(list(folder.rglob(f"dpglm-{frame.recipe.token}/*")))
 
     def counting(self: spark.SparkFrame, handles: spark.Task) -> list[object]:
         passes.append(handles)

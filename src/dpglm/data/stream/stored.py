@@ -96,6 +96,25 @@ class StoredRows(Collection):
             start += len(X)
         watch.check()
 
+    def loaded(self) -> tuple[Any, ...]:
+        """Return all features, targets, weights, offsets and group ids, and a refusal or None.
+
+        Where targets, weights or ids are refused only features are right. ``ValueError`` if a
+        feature is refused.
+        """
+        source, ids, refused = self._source, None, None
+        try:
+            self._require_targets()
+            pieces, ids = list(self._checked_pieces(source, features_only=False)), self.group_ids
+        except ValueError as error:
+            source, refused = source.without_targets(), error
+            pieces = list(self._checked_pieces(source, features_only=False))
+        columns: Any = zip(*pieces, strict=True)
+        every: Any = (None if one[0] is None else np.concatenate(one) for one in columns)
+        X, y, weights = every
+        y, offset = (y[:, 0], y[:, 1]) if source.has_offset else (y, None)
+        return X, y, weights, offset, ids, refused
+
     def _require_targets(self) -> None:
         if not self._has_targets:
             raise ValueError(NO_TARGETS)
