@@ -151,7 +151,9 @@ def _scaled(
     if scaling is not None:
         scaled = np.empty_like(X)
         middle, scale = scaling.center(centered=centered), scaling.scale(centered=centered)
-        limits = [scaling.low, scaling.high, middle, scale]
+        # Compiled code does not check shapes.
+        every = scaling.low, scaling.high, middle, scale
+        limits = [np.broadcast_to(one, X.shape[1:]) for one in every]
 
     def prepare(rows: slice) -> None:
         compiled = kernels.prepare(X[rows], limits, scaled[rows])
@@ -165,9 +167,12 @@ def _scaled(
 
 
 def _within(X: Matrix, norms: Any, row_norm: float, in_place: bool = False) -> tuple[Matrix, Any]:
-    """Scale down rows with norms above a bound; return all rows and their norms."""
+    """Scale down rows with norms above a bound; return all rows and their norms.
+
+    Rows with norms that are not finite become zeros, so that nothing rests on scaled columns.
+    """
     xp = namespace(X)
-    too_long = norms > row_norm
+    too_long = ~(norms <= row_norm)
     if not too_long.any():
         return X, norms
     limits = xp.finfo(X.dtype)
@@ -175,10 +180,11 @@ def _within(X: Matrix, norms: Any, row_norm: float, in_place: bool = False) -> t
     margin = 1.0 - 4.0 * float(limits.eps)
     factors = xp.where(too_long, margin * row_norm / xp.where(too_long, norms, 1.0), 1.0)
     # Factors below the normal range round by more than that: such rows become zeros.
-    factors[factors < float(limits.tiny)] = 0.0
+    factors[~(factors >= float(limits.tiny))] = 0.0
     factors = xp.asarray(factors, dtype=X.dtype)
     if in_place:
         X *= factors[:, None]
+        X[factors == 0.0] = 0.0
     else:
         X = _scale_rows(X, factors)
     return X, xp.minimum(_norms(X), row_norm)
@@ -282,6 +288,9 @@ def row_lengths(X: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _scale_rows(X: Matrix, factors: Floats) -> Matrix:
     if sparse.issparse(X):
-        data = X.data * np.repeat(factors, np.diff(X.indptr))
+        factors = np.repeat(factors, np.diff(X.indptr))
+        data = np.where(factors > 0.0, X.data * factors, X.dtype.type(0.0))
         return sparse.csr_array((data, X.indices, X.indptr), shape=X.shape)
-    return X * factors[:, None]
+    scaled = X * factors[:, None]
+    scaled[factors == 0.0] = 0.0
+    return scaled
