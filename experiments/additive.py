@@ -150,6 +150,8 @@ class Drawn:
     """Shift of the log-odds; at zero both classes are equally frequent."""
     size: float | None = None
     """Standard deviation of the score, if it is not as it comes; of numbers, with errors, 1."""
+    bound: float = 5.0
+    """Bound of a number in either direction."""
 
     def draw(self, rng: np.random.Generator) -> tuple[Columns, NDArray[np.float64]]:
         """Return columns and scores."""
@@ -162,6 +164,9 @@ class Drawn:
         if self.tails == "uniform":
             z = rng.uniform(-1.0, 1.0, size=(n, p))
         values = np.exp(1.5 * z) if self.tails == "heavy" else z.clip(*self.bounds)
+        if self.tails == "skewed":
+            values = (100.0 * np.exp(0.75 * z)).clip(*self.bounds)
+            z = (values - values.mean()) / values.std()
         columns: dict[str, NDArray[Any]] = {f"x{i}": values[:, i] for i in range(p)}
         score = self.score(z)
         for place, count in enumerate(self.levels):
@@ -196,7 +201,7 @@ def generated(kind: str) -> Table:
     log_odds = score - score.mean() + drawn.intercept
     target = (rng.random(len(score)) < 1.0 / (1.0 + np.exp(-log_odds))).astype(int)
     if kind.endswith("number"):
-        bound = 5.0 if drawn.size is None else 4.0
+        bound = drawn.bound
         schema["target"] = {"name": "y", "type": "numeric", "low": -bound, "high": bound}
         error = 1.0 if drawn.size is None else math.sqrt(1.0 - drawn.size**2)
         target = np.clip(score + error * rng.normal(size=len(score)), -bound, bound)
@@ -223,14 +228,16 @@ GENERATED: Mapping[str, Drawn] = {
     "heavy tails": Drawn(_straight, tails="heavy", bounds=(0.0, 1000.0)),
     "rare": Drawn(_straight, 30_000, intercept=-2.5, size=1.0),
     "t(3)": _T3,
-    "t(3), number": dataclasses.replace(_T3, size=0.6),
+    "t(3), number": dataclasses.replace(_T3, size=0.6, bound=4.0),
     "correlated": _CORRELATED,
-    "correlated, number": dataclasses.replace(_CORRELATED, size=0.7),
+    "correlated, number": dataclasses.replace(_CORRELATED, size=0.7, bound=4.0),
     "many levels": Drawn(_straight, 32_500, 6, levels=_MANY_LEVELS, size=1.2),
-    "30 columns, number": Drawn(_straight, 30_000, 30, size=0.6),
+    "30 columns, number": Drawn(_straight, 30_000, 30, size=0.6, bound=4.0),
     "few rows": Drawn(_straight, 3_000, 5, "uniform", (-1.0, 1.0), size=1.0),
-    "few rows, number": Drawn(_straight, 3_000, 5, "uniform", (-1.0, 1.0), size=0.6),
+    "few rows, number": Drawn(_straight, 3_000, 5, "uniform", (-1.0, 1.0), size=0.6, bound=4.0),
     "weak": Drawn(_straight, 75_000, 10, size=0.3),
+    "wide residuals, number": Drawn(_straight, size=0.4, bound=1.6),
+    "skewed, number": Drawn(_straight, tails="skewed", bounds=(0.0, 1000.0), size=0.6, bound=4.0),
 }
 
 

@@ -107,15 +107,15 @@ def test_slopes_are_derivatives_by_which_variances_move_too():
     assert np.linalg.norm(slopes @ way - found) < 0.03 * np.linalg.norm(found)
 
 
-def generated(score, *, n=16_000, columns=5):
+def generated(score, *, n=16_000, columns=5, bound=5.0):
     """Rows with normal columns and a numeric target, the last quarter held out."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(n, columns)).clip(-4.0, 4.0)
-    y = (score(x) + rng.normal(size=n)).clip(-5.0, 5.0)
+    y = (score(x) + rng.normal(size=n)).clip(-bound, bound)
     bounds = {"type": "numeric", "low": -4.0, "high": 4.0}
     facts = {
         "columns": {f"x{i}": bounds for i in range(columns)},
-        "target": {"name": "y", "type": "numeric", "low": -5.0, "high": 5.0},
+        "target": {"name": "y", "type": "numeric", "low": -bound, "high": bound},
         "provenance": "made up",
     }
     part = 3 * n // 4
@@ -127,9 +127,11 @@ def straight(x):
     return x @ np.linspace(0.5, -0.3, x.shape[1])
 
 
-@pytest.mark.parametrize("epsilon", [0.3, 1.0])
-def test_straight_effects_lose_little_accuracy(monkeypatch, epsilon):
-    facts, x, y, part, rows = generated(straight)
+@pytest.mark.parametrize(
+    ("epsilon", "bound", "most"), [(0.3, 5.0, 0.0025), (1.0, 5.0, 0.0025), (4.0, 2.0, 0.0035)]
+)
+def test_straight_effects_lose_little_accuracy(monkeypatch, epsilon, bound, most):
+    facts, x, y, part, rows = generated(straight, bound=bound)
     design = np.column_stack([x, np.ones(len(x))])
     line = np.linalg.lstsq(design[:part], y[:part], rcond=None)[0]
     best = np.mean((y[part:] - design[part:] @ line) ** 2)
@@ -142,7 +144,7 @@ def test_straight_effects_lose_little_accuracy(monkeypatch, epsilon):
             found.append(np.mean((y[part:] - model.predict(rows[1])) ** 2) - best)
         return np.mean(found) / np.var(y)
 
-    assert loss() < 0.0025
+    assert loss() < most
     monkeypatch.setattr(models, "straightened", lambda w, *_: w)
     assert loss() > 0.004
 

@@ -311,3 +311,19 @@ def test_parameter_information_is_about_right():
     ratio = np.mean(claimed, axis=0) / np.var(found, axis=0, ddof=1)
     assert (ratio > 0.4).all()
     assert (ratio < 2.5).all()
+
+
+@pytest.mark.parametrize("deviation", [0.2, 0.4])
+@pytest.mark.parametrize("mu", [0.2, 10.0])
+def test_measured_curvature_is_share_of_unclipped_rows(mu, deviation):
+    rng, n, d = np.random.default_rng(0), 20_000, 40
+    X = rng.choice([-1.0, 1.0], size=(n, d)) / math.sqrt(d)
+    y = np.clip(X @ np.linspace(0.5, -0.5, d) + deviation * rng.normal(size=n), -1.0, 1.0)
+    spec = DataSpec(n, d, intercept=1.0, target_low=-1.0, target_high=1.0)
+    plan = Newton(clip=0.3).plan(Problem(Squared()), GaussianDP(mu), spec)
+    response = run(plan, prepare_rows(X, y, spec), SeededNoise(0)).response
+    wanted = math.erf(0.3 / deviation / math.sqrt(2.0))
+    assert response.curvature == pytest.approx(wanted, abs=0.03)
+    # No less than the mean squared slope of the clipped rows.
+    square = np.mean(np.clip(deviation * rng.normal(size=n), -0.3, 0.3) ** 2)
+    assert square <= response.dispersion * response.curvature <= 2.0 * square

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+from scipy import special
 
 from dpglm.data.rows import LARGEST, SMALLEST, DataSpec, FloatType
 from dpglm.oracle.gradients import Oracle
@@ -223,7 +224,9 @@ class NewtonState:
     w: Floats
     start: likelihood.Start
     weight: float = 1.0  # Mean weight of the rows, or a little more.
-    sums: tuple[Floats, Floats] | None = None  # Sums of points in the basis, and of gradients.
+    # Points in the basis, and the gradients there.
+    visited: tuple[Floats, ...] = ()
+    found: tuple[Floats, ...] = ()
 
     @property
     def curvature(self) -> float:
@@ -454,9 +457,10 @@ class NewtonMethod(FitMethod["NewtonState"]):
             w = state.w + _LONGEST_STEP / max(length, _LONGEST_STEP) * (w - state.w)
         noise_norm = unit * self.noise_std * math.sqrt(self.data.n_coefficients)
         info = StepInfo(state.step + 1, eta, float(np.linalg.norm(g)), noise_norm)
-        points, gradients = (0.0, 0.0) if state.sums is None else state.sums
-        sums = points + v, gradients + g
-        return dataclasses.replace(state, step=state.step + 1, w=w, sums=sums), info
+        visited, found = (*state.visited, v), (*state.found, g)
+        return dataclasses.replace(
+            state, step=state.step + 1, w=w, visited=visited, found=found
+        ), info
 
     def finish(self, state: NewtonState) -> Outcome:
         noise = self.noise_before_shrinkage(state)
@@ -495,10 +499,10 @@ class NewtonMethod(FitMethod["NewtonState"]):
             square = (likelihood.USUAL_ERROR * state.start.slope) ** 2
         means = None
         if isinstance(loss, Squared) and defaults.is_weakly_regularized(self.problem, data):
-            points, gradients = present(state.sums)
+            bend, square = self._measured(state)
             per_step = self._unit(state) * self.noise_std / math.sqrt(self.n_steps)
-            gradients = gradients / (self.n_steps * state.curvature)
-            means = points / self.n_steps, gradients, per_step / state.curvature
+            gradient = np.mean(state.found, axis=0) / state.curvature
+            means = np.mean(state.visited, axis=0), gradient, per_step / state.curvature
         return newton_noise.Response(
             (unit * moments * np.outer(ends, ends))[:size, :size],
             (unit * noise / math.sqrt(2.0), unit * noise / math.sqrt(2.0) / constant),
@@ -509,6 +513,28 @@ class NewtonMethod(FitMethod["NewtonState"]):
             share,
             scores=means,
         )
+
+    def _measured(self, state: NewtonState) -> tuple[float, float]:
+        """Return mean curvature by the secants of later steps, and a bound on squared slopes.
+
+        The noise in a gradient is in the next step with the opposite sign, so it raises their
+        product by a known amount. Rows count as alike in all directions, which understates the
+        curvature: others have few and long rows, which are clipped. With normal residuals the
+        curvature is the share of those that are not clipped, and implies their deviation.
+        """
+        first, start = self.n_steps // 4, state.start
+        ways = np.diff(state.visited[first:], axis=0)
+        changes = np.diff(state.found[first:], axis=0) / state.curvature
+        noise = self._unit(state) * self.noise_std / state.curvature
+        raised = sum(self.step_sizes[first:-1]) * (self.data.n_columns + self.intercept_pace - 1.0)
+        secants = float((ways * changes).sum()) - raised * noise**2
+        reach = self._reach(state) / start.slope
+        # Residuals deviate by a large slope at most.
+        least = math.erf(reach / math.sqrt(2.0))
+        bend = min(max(secants / max(float((ways**2).sum()), SMALLEST), least), 1.0 - SMALL)
+        error = reach / (math.sqrt(2.0) * float(special.erfinv(bend)))
+        square = min(max(error, likelihood.USUAL_ERROR), reach) ** 2
+        return bend * start.curvature, square * start.slope**2 / bend
 
     def _precision(self, state: NewtonState, returned: Floats) -> Floats | None:
         """Return the rough inverse covariance of the errors of the returned coefficients."""
