@@ -108,11 +108,11 @@ def columns_in_words(names: Sequence[str]) -> str:
 
 def check_names(what: str, names: Iterable[str], known: Sequence[str]) -> None:
     """Check that an argument names columns of a schema."""
-    unknown = next((name for name in names if name not in known), None)
-    if unknown is not None:
-        raise ValueError(
-            f"{what} must name columns of the schema, {listed(known)}, got {unknown!r}"
-        )
+    for name in names:
+        if name not in known:
+            raise ValueError(
+                f"{what} must name columns of the schema, {listed(known)}, got {name!r}"
+            )
 
 
 # Offsets: known terms of scores, given directly or as exposures.
