@@ -202,6 +202,8 @@ class DataSpec:
                 f"{self.target_high!r}"
             )
         check_target_bounds(self.target_low, self.target_high)
+        if not isinstance(self.groups, GroupBound | None):
+            raise ValueError(f"groups must be a GroupBound or None, got {self.groups!r}")
         columns = self.n_features + (self.intercept > 0.0)
         vars(self).update(
             unit=Unit.ROW if self.groups is None else Unit.GROUP,
