@@ -5,7 +5,7 @@ import pytest
 from benchmarks.visited import CALLS, counts, n_plans, visited
 from dpglm.privacy import gdp
 
-LIMITS = {"fit": (46, 410), "study": (74, 788)}
+LIMITS = {"fit": (46, 384), "study": (74, 757)}
 
 
 @pytest.mark.parametrize("name", LIMITS)
