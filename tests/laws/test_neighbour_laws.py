@@ -240,5 +240,49 @@ def test_planted_bugs_break_the_law(bug):
     planned.cache_clear()
 
 
+def as_planned(declared):
+    """A release without its stage, and without bounds that shrink during a run."""
+    own = dataclasses.replace(declared, quantity=declared.quantity.split(": ")[-1])
+    if own.quantity == "gradient difference sum":
+        return dataclasses.replace(own, contribution_bound=0.0, rounding=0.0, magnitude=0.0)
+    return own
+
+
+def unplanned(name, most=40):
+    """Return the releases of a run that were not planned, or whose noise was too small."""
+    case, world = SOLVERS[name], dataclasses.replace(PLAIN, n=130)
+    problem = next(one for one in PROBLEMS if case.takes(one))
+    plan = case.solver.plan(problem, ApproximateDP(1.0, 1e-3), world.spec(problem), world.adjacency)
+    rows = world.rows(world.tables(problem)[0], plan.data)
+    with listening(most=most, missing=world.position, n=world.n) as seen:
+        run(plan, rows, SeededNoise(0))
+    assert seen.asked
+    releases = {as_planned(one) for one in plan.method.releases}
+    return [
+        one.declared
+        for one in seen.asked
+        if as_planned(one.declared) not in releases
+        or np.max(one.made_for) < one.declared.sensitivity * (1.0 - 1e-9)
+    ]
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_solver_releases_are_planned_releases(name):
+    assert not unplanned(name)
+
+
+@pytest.mark.parametrize("change", [{"diameter": 1.0}, {"contribution_bound": 5.0}], ids=str)
+@pytest.mark.parametrize("name", ["johnson_lindenstrauss", "accelerated_mirror_descent", "newton"])
+def test_release_of_another_declaration_breaks_the_law(name, change):
+    release = Curator.release
+
+    def other(self, declared, value):
+        value = dataclasses.replace(value, contribution_bound=0.0)
+        return release(self, dataclasses.replace(declared, **change), value)
+
+    with mock.patch.object(Curator, "release", other):
+        assert unplanned(name)
+
+
 def test_there_is_one_way_to_release():
     assert [name for name in vars(Curator) if name.startswith("release")] == ["release"]
