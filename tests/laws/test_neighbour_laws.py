@@ -19,11 +19,13 @@ from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.privacy.noise import SeededNoise, additive
 from dpglm.privacy.releases import Curator
 from dpglm.problem import Logistic, Problem, Squared, Target
-from dpglm.solvers import run
+from dpglm.solvers import NewtonRaphson, run
+from dpglm.solvers.second_order.newton import NewtonMethod
 from tests.laws.budgets import examples
-from tests.laws.test_solver_laws import PROBLEMS, SOLVERS
+from tests.laws.test_solver_laws import PROBLEMS, SOLVERS, Case
 from tests.laws.transcripts import Transcript, excess, listening
 from tests.planted import unclipped
+from tests.slowly import slowly
 
 MOST_ASKED = 5
 """Questions of each run that are compared; later ones are like these."""
@@ -248,14 +250,25 @@ def as_planned(declared):
     return own
 
 
-def unplanned(name, most=40):
-    """Return the releases of a run that were not planned, or whose noise was too small."""
-    case, world = SOLVERS[name], dataclasses.replace(PLAIN, n=130)
+LISTENED = {**SOLVERS, "newton_raphson": Case(NewtonRaphson())}
+
+
+def told(name, most=40, epsilon=1.0):
+    """Return the plan of a solver, with results and transcripts of runs on two neighbours."""
+    case, world = LISTENED[name], dataclasses.replace(PLAIN, n=130, turned=True)
     problem = next(one for one in PROBLEMS if case.takes(one))
-    plan = case.solver.plan(problem, ApproximateDP(1.0, 1e-3), world.spec(problem), world.adjacency)
-    rows = world.rows(world.tables(problem)[0], plan.data)
-    with listening(most=most, missing=world.position, n=world.n) as seen:
-        run(plan, rows, SeededNoise(0))
+    spec = world.spec(problem)
+    plan = case.solver.plan(problem, ApproximateDP(epsilon, 1e-3), spec, world.adjacency)
+    found, seen = [], None
+    for table in world.tables(problem):
+        with listening(seen, most=most, missing=world.position, n=world.n) as seen:
+            found.append(run(plan, world.rows(table, spec), SeededNoise(0)).w)
+    return plan, found, seen
+
+
+def unplanned(name):
+    """Return the releases of a run that were not planned, or whose noise was too small."""
+    plan, _, seen = told(name)
     assert seen.asked
     releases = {as_planned(one) for one in plan.method.releases}
     return [
@@ -266,9 +279,36 @@ def unplanned(name, most=40):
     ]
 
 
-@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("name", LISTENED)
 def test_solver_releases_are_planned_releases(name):
     assert not unplanned(name)
+
+
+def leaks(name):
+    """Whether results on neighbours differ although all their releases are the same."""
+    _, (one, other), _ = told(name, most=10**9, epsilon=20.0)
+    return not np.array_equal(one, other)
+
+
+# Others take hundreds of steps.
+SHORT = ("newton", "newton_raphson", "sufficient_statistics", "prototypes", "pure_gd", "svrg")
+
+
+@pytest.mark.parametrize("name", [*SHORT, *slowly([one for one in SOLVERS if one not in SHORT])])
+def test_results_depend_on_releases_only(name):
+    assert not leaks(name)
+
+
+def test_results_that_depend_on_unreleased_values_break_the_law(monkeypatch):
+    step = NewtonMethod.step
+
+    def planted(self, state, oracle):
+        after, info = step(self, state, oracle)
+        (block,) = oracle.rows.blocks()
+        return dataclasses.replace(after, w=after.w + 1e-9 * block.targets[64]), info
+
+    monkeypatch.setattr(NewtonMethod, "step", planted)
+    assert leaks("newton")
 
 
 @pytest.mark.parametrize("change", [{"diameter": 1.0}, {"contribution_bound": 5.0}], ids=str)
