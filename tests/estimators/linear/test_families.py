@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import optimize, stats
+from scipy import optimize, sparse, stats
 from sklearn.base import clone
 from sklearn.linear_model import GammaRegressor as KnownGamma
 from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import PoissonRegressor as KnownPoisson
 from sklearn.linear_model import QuantileRegressor as KnownQuantiles
+from sklearn.linear_model import TweedieRegressor as KnownTweedie
 
 from dpglm import (
     BinomialRegressor,
@@ -150,16 +152,28 @@ def test_proportions_have_bounds_of_their_own_and_no_others():
     model.set_params(target_bounds=(0.0, 1.0)).fit(X, y)
 
 
-def test_penalties_equal_scikit_learn_on_scaled_columns():
+@pytest.mark.parametrize("layout", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize(
+    ("known", "private"),
+    [
+        (KnownGamma(alpha=0.1), GammaRegressor()),
+        (KnownPoisson(alpha=0.1), PoissonRegressor()),
+        (KnownTweedie(power=1.4, alpha=0.1, link="log"), TweedieRegressor(power=1.4)),
+    ],
+    ids=repr,
+)
+def test_penalties_equal_scikit_learn_on_scaled_columns(known, private, layout):
     rng, X, z = rows()
     scale = np.array([1.0, 10.0, 0.1])
-    y = np.exp(z) * rng.gamma(4.0, 0.25, N)
-    known = KnownGamma(alpha=0.1, tol=1e-10, max_iter=1000).fit(X, y)
+    y = np.clip(np.exp(z) * rng.gamma(4.0, 0.25, N), 0.01, 20.0)
+    known = clone(known).set_params(tol=1e-10, max_iter=1000).fit(X, y)
     options = {**QUIET, "alpha": 0.1, "target_bounds": (0.01, 20.0)}
-    of_rows = GammaRegressor(**options).fit(X, y)
+    of_rows = clone(private).set_params(**options).fit(layout(X), y)
     np.testing.assert_allclose(of_rows.coef_, known.coef_, atol=2e-3)
-    of_columns = GammaRegressor(**options, feature_bounds=(-scale, scale)).fit(X * scale, y)
-    np.testing.assert_allclose(of_columns.coef_ * scale, known.coef_, atol=2e-3)
+    np.testing.assert_allclose(of_rows.intercept_, known.intercept_, atol=2e-3)
+    of_columns = clone(private).set_params(**options, feature_bounds=(-scale, scale))
+    found = of_columns.fit(layout(X * scale), y)
+    np.testing.assert_allclose(found.coef_ * scale, known.coef_, atol=2e-3)
 
 
 @pytest.mark.parametrize("container", ["matrix", "mapped"])
