@@ -415,9 +415,11 @@ FORGED = {
 @pytest.mark.one_in(1)
 @pytest.mark.parametrize("name", FORGED)
 def test_numbers_of_forged_plans_are_found_out(name):
-    plan = next(plans_of(FORGED[name]))
-    for factor in (0.5, 2.0):
-        assert leaks(plan, factor) == []
+    plans = plans_of(FORGED[name])
+    # The second is for pure differential privacy.
+    for plan in itertools.islice(plans, 2 if name == "objective_perturbation" else 1):
+        for factor in (0.5, 2.0):
+            assert leaks(plan, factor) == []
 
 
 def test_planted_a_check_that_does_not_compare_releases_leaks(monkeypatch):
