@@ -130,6 +130,14 @@ def test_parts_that_cost_no_more_than_another_are_left_out():
     assert len(branches(more)) == 1
 
 
+def test_a_single_choice_may_be_made_very_often():
+    # A certificate may claim any count: it must not be written out.
+    event = Repeated(Parallel((Composed((Gaussian(1.0), Pure(0.1))), Gaussian(2.0))), 2**53)
+    assert branches(event) == (
+        Composed((Repeated(Gaussian(1.0), 2**53), Repeated(Pure(0.1), 2**53))),
+    )
+
+
 def test_too_many_choices_are_refused():
     parts = Parallel(tuple(Pure(0.1 + 0.01 * j) for j in range(10)))
     with pytest.raises(ValueError, match="at most 64"):

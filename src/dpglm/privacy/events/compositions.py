@@ -250,6 +250,8 @@ def branches(event: Event, adjacency: Adjacency | None = None) -> tuple[Event, .
         if not isinstance(split, DisjointParts):
             continue
         parts = _undominated(one for part in split.events for one in branches(part))
+        if len(parts) == 1:  # However often: a count may be large.
+            parts, count = (Repeated(parts[0], count),), 1
         # Each of the `count` times the rows may be split in another way.
         n_choices = math.comb(count + len(parts) - 1, count)
         if n_choices > _MOST_BRANCHES or len(found) * n_choices > _MOST_BRANCHES:
