@@ -239,6 +239,13 @@ def test_low_noise_release_does_not_set_the_grid(monkeypatch):
     assert together == pytest.approx(alone, rel=1e-2)
 
 
+def test_curve_that_is_not_a_number_fails(monkeypatch):
+    lost = lambda epsilon: math.nan * epsilon  # noqa: E731
+    for found in ((lost, np.zeros_like), (np.zeros_like, lost)):
+        monkeypatch.setattr(hockey_sticks, "curves", lambda *_, found=found: found)
+        assert math.isnan(HockeySticks(Pure(0.1), ZERO_OUT).delta(1.0))
+
+
 @pytest.mark.parametrize(
     "event",
     [

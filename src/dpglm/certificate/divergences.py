@@ -216,7 +216,7 @@ class HockeySticks:
         if sum(count for _, count in terms) == 1:
             # The curve itself: dots would overstate a curve that ends steeply.
             only, at = curves(terms[0][0], adjacency), np.array([epsilon])
-            return float(max(0.0, *(one(at)[0] for one in only)))
+            return float(np.max([0.0, *(one(at)[0] for one in only)]))
         # The loss of pure releases ends at their total, although a grid may place the last one
         # there.
         tops = [(one.pure_epsilon, count) for one, count in terms]
