@@ -85,6 +85,10 @@ _MOST_OF_A_PAIR = 10_000
 _ROWS_AT_ONCE, _ROWS_IN_CACHE = 1 << 16, 1 << 9
 
 
+def _effects(term: Term) -> tuple[Any, Any]:
+    return term.matrix, np.zeros(term.matrix.shape[1])
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class AdditiveEncoding(Encoding):
@@ -160,7 +164,7 @@ class AdditiveEncoding(Encoding):
             # The values of an effect have the covariance of the features, up to this scale.
             prior = CATEGORY_PRIOR / term.norm
             large = is_alone and term.root is None and many
-            features, effects = term.feature_names, (term.matrix, np.zeros(term.matrix.shape[1]))
+            features, effects = term.feature_names, functools.partial(_effects, term)
             found.append(
                 FeatureBlock(named, features, term.norm, prior, term.score, effects, pooled, large)
             )

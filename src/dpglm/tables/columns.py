@@ -49,7 +49,7 @@ Entries: TypeAlias = Annotated[
     tuple[Entry, ...], Form(list, lambda value: tuple(value) if isinstance(value, list) else value)
 ]
 _Floats: TypeAlias = NDArray[np.float64]
-Effects: TypeAlias = tuple[tuple[str, ...], _Floats, _Floats]
+Effects: TypeAlias = tuple[_Floats, _Floats]
 
 # The best of 10, 100, 1000 and the range itself on Adult's training rows
 # (``python -m experiments.additive``).
@@ -93,13 +93,17 @@ class Column:
         return self.plain.norm
 
     @property
+    def effect_names(self) -> tuple[str, ...]:
+        """Names of effects in the column's units."""
+        return self.plain.effect_names
+
     def effects(self) -> Effects:
-        """Names of effects in the column's units, and the map from coefficients to them.
+        """Return the map from coefficients to effects.
 
         Effects are ``slopes @ w``, and the column adds ``shifts @ w`` to the intercept; ``slopes``
         has shape (n_effects, n_features).
         """
-        return self.plain.effects
+        return self.plain.effects()
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -289,9 +293,12 @@ class NumericColumn(Column):
         return numbers
 
     @property
+    def effect_names(self) -> tuple[str, ...]:
+        return (self.name,)
+
     def effects(self) -> Effects:
         slope = 1.0 / self._scale
-        return (self.name,), np.array([[slope]]), np.array([-self._center * slope])
+        return np.array([[slope]]), np.array([-self._center * slope])
 
     @property
     def _center(self) -> float:
@@ -438,25 +445,28 @@ class CategoricalColumn(Column):
         return np.column_stack([np.sin(turns), np.cos(turns)]) * (1.0 - 1e-15)
 
     @property
+    def effect_names(self) -> tuple[str, ...]:
+        base = "mean" if self.reference is None else self.reference
+        if self.cyclic:
+            shown = [one for one in self.categories if one != self.reference]
+            return tuple(f"{self.name}={one} vs {base}" for one in shown)
+        return tuple(f"{one} vs {base}" for one in self.feature_names)
+
     def effects(self) -> Effects:
         if self.cyclic:
-            places, base, middle = self._circle, "mean", np.zeros(2)
+            places, middle = self._circle, np.zeros(2)
             if self.reference is not None:
-                base, middle = self.reference, places[self.categories.index(self.reference)]
+                middle = places[self.categories.index(self.reference)]
             shown = [i for i, one in enumerate(self.categories) if one != self.reference]
-            names = tuple(f"{self.name}={self.categories[i]} vs {base}" for i in shown)
-            return names, places[shown] - middle, middle
-        features = self.feature_names
-        n = len(features)
+            return places[shown] - middle, middle
+        n = len(self.feature_names)
         if self.pooled:
-            return tuple(f"{one} vs mean" for one in features), np.eye(n), np.zeros(n)
+            return np.eye(n), np.zeros(n)
         if self.reference is None:
             # Only differences are identified next to the intercept: differences from the mean.
             means = np.full(n, 1.0 / n)
-            names = tuple(f"{feature} vs mean" for feature in features)
-            return names, np.eye(n) - means, means
-        names = tuple(f"{feature} vs {self.reference}" for feature in features)
-        return names, np.eye(n), np.full(n, -self._center)
+            return np.eye(n) - means, means
+        return np.eye(n), np.full(n, -self._center)
 
     def with_reference(self, reference: Entry) -> Column:
         try:

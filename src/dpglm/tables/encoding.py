@@ -217,9 +217,9 @@ class FeatureBlock:
     """Neighbouring features of an encoding: a term, or a part of one.
 
     ``norm`` bounds the L2 norm of their values in a row, and ``prior_scale`` the prior standard
-    deviation of a coefficient. ``score`` returns features times weights. ``effects`` are slopes and
-    shifts in ``units``. ``pooled`` marks indicators of a factor with random effects; ``large``
-    marks those and indicators of many levels.
+    deviation of a coefficient. ``score`` returns features times weights. ``effects`` returns slopes
+    and shifts in ``units``: large matrices for many levels, so only on request. ``pooled`` marks
+    indicators of a factor with random effects; ``large`` marks those and indicators of many levels.
     """
 
     term: NamedTerm
@@ -227,7 +227,7 @@ class FeatureBlock:
     norm: float
     prior_scale: float
     score: Callable[[list[float]], Score]
-    effects: Any
+    effects: Callable[[], Any]
     pooled: bool = False
     large: bool = False
 
@@ -281,7 +281,7 @@ class Encoding(abc.ABC):
     def units(self) -> LinearUnits:
         """The map from coefficients of features to effects in the table's units."""
         return LinearUnits.of_blocks(
-            [one.effects for one in self.blocks],
+            [one.effects() for one in self.blocks],
             names=[name for one in self.blocks for name in one.term.coefficients],
         )
 
@@ -345,7 +345,7 @@ class ColumnEncoding(Encoding):
     def blocks(self) -> tuple[FeatureBlock, ...]:
         found = []
         for one in self.columns:
-            (names, *effects), levels = one.effects, list[tuple[Any, str | None]]()
+            names, levels = one.effect_names, list[tuple[Any, str | None]]()
             pooled, large, is_category = False, False, isinstance(one, CategoricalColumn)
             if isinstance(one, CategoricalColumn) and not one.cyclic:
                 others, reference, pooled = iter(names), one.reference, one.pooled
@@ -355,7 +355,7 @@ class ColumnEncoding(Encoding):
             scale = CATEGORY_PRIOR if is_category else math.inf
             term = NamedTerm(one.name, names, (one.name,), tuple(levels))
             block = FeatureBlock(
-                term, one.feature_names, one.norm, scale, one.score, effects, pooled, large
+                term, one.feature_names, one.norm, scale, one.score, one.effects, pooled, large
             )
             found.append(block)
         return tuple(found)

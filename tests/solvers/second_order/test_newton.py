@@ -323,7 +323,8 @@ def test_measured_curvature_is_share_of_unclipped_rows(mu, deviation):
     plan = Newton(clip=0.3).plan(Problem(Squared()), GaussianDP(mu), spec)
     response = run(plan, prepare_rows(X, y, spec), SeededNoise(0)).response
     wanted = math.erf(0.3 / deviation / math.sqrt(2.0))
-    assert response.curvature == pytest.approx(wanted, abs=0.03)
+    # Noise stays in the changes between steps where it dominates them.
+    assert response.curvature == pytest.approx(wanted, abs=0.03 if mu > 1.0 else 0.08)
     # No less than the mean squared slope of the clipped rows.
     square = np.mean(np.clip(deviation * rng.normal(size=n), -0.3, 0.3) ** 2)
     assert square <= response.dispersion * response.curvature <= 2.0 * square

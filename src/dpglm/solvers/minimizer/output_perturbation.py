@@ -56,8 +56,9 @@ class OutputPerturbation(strongly_convex.MinimizerSolver):
 
     Examples
     --------
+    >>> from dpglm.data.rows import DataSpec
     >>> from dpglm.privacy import ApproximateDP
-    >>> from dpglm.problem import Logistic
+    >>> from dpglm.problem import Logistic, Problem
     >>> data = DataSpec(n_rows=10_000, n_features=20)
     >>> plan = OutputPerturbation().plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), data)
     >>> plan.event

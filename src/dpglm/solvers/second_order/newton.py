@@ -522,11 +522,11 @@ class NewtonMethod(FitMethod["NewtonState"]):
         curvature: others have few and long rows, which are clipped. With normal residuals the
         curvature is the share of those that are not clipped, and implies their deviation.
         """
-        first, start = self.n_steps // 4, state.start
-        ways = np.diff(state.visited[first:], axis=0)
-        changes = np.diff(state.found[first:], axis=0) / state.curvature
+        start = state.start
+        ways = np.diff(state.visited[1:], axis=0)
+        changes = np.diff(state.found[1:], axis=0) / state.curvature
         noise = self._unit(state) * self.noise_std / state.curvature
-        raised = sum(self.step_sizes[first:-1]) * (self.data.n_columns + self.intercept_pace - 1.0)
+        raised = sum(self.step_sizes[1:-1]) * (self.data.n_columns + self.intercept_pace - 1.0)
         secants = float((ways * changes).sum()) - raised * noise**2
         reach = self._reach(state) / start.slope
         # Residuals deviate by a large slope at most.

@@ -123,7 +123,7 @@ class FormulaEncoding(Encoding):
             prior = CATEGORY_PRIOR if all(one.is_category for one in term) else math.inf
             norm, pooled = math.prod(one.norm for one in scales), term[0].pooled
             score = functools.partial(_product, term, scales)
-            found.append(FeatureBlock(named, names, norm, prior, score, None, pooled, pooled))
+            found.append(FeatureBlock(named, names, norm, prior, score, tuple, pooled, pooled))
         return tuple(found)
 
     @functools.cached_property
