@@ -121,6 +121,10 @@ def _given_scores(solution: Solution, schema: Schema, w: Floats, known: Informat
     covariance += np.outer(center - w, center - w)
     covariance[-1, -1] += dispersion / (data.n_rows * data.typical_weight * data.intercept**2)
     of_noise, prior = gain @ privacy @ gain.T, _with_mean(variances, known.mean, of_level)
+    if solution.noise_covariance is not None:
+        every = np.append(known.mean, 1.0)
+        of_noise[-1, -1] += (added := every @ solution.noise_covariance.columns @ every)
+        covariance[-1, -1] += added
     return Uncertainty(w, covariance - of_noise, of_noise, prior=prior)
 
 

@@ -499,7 +499,8 @@ class NewtonMethod(FitMethod["NewtonState"]):
             square = (likelihood.USUAL_ERROR * state.start.slope) ** 2
         means = None
         if isinstance(loss, Squared) and defaults.is_weakly_regularized(self.problem, data):
-            bend, square = self._measured(state)
+            if self.n_steps > 2:
+                bend, square = self._measured(state)
             per_step = self._unit(state) * self.noise_std / math.sqrt(self.n_steps)
             gradient = np.mean(state.found, axis=0) / state.curvature
             means = np.mean(state.visited, axis=0), gradient, per_step / state.curvature
@@ -533,7 +534,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
         least = math.erf(reach / math.sqrt(2.0))
         bend = min(max(secants / max(float((ways**2).sum()), SMALLEST), least), 1.0 - SMALL)
         error = reach / (math.sqrt(2.0) * float(special.erfinv(bend)))
-        square = min(max(error, likelihood.USUAL_ERROR), reach) ** 2
+        square = min(max(error, likelihood.USUAL_ERROR), reach, 1.0) ** 2
         return bend * start.curvature, square * start.slope**2 / bend
 
     def _precision(self, state: NewtonState, returned: Floats) -> Floats | None:
