@@ -308,6 +308,7 @@ class TestMissing:
     ("entry", "said"),
     [
         ({**ENTRY, "low": "2015"}, '"low" must be a date'),
+        ({**ENTRY, "low": ["2015-01-01"]}, "got ['2015-01-01']"),
         ({**ENTRY, "low": "2025-01-01"}, '"low" must be less than "high"'),
         ({**ENTRY, "parts": {"year": "cyclic"}}, "parts must be"),
         ({**ENTRY, "parts": {"month": "linear"}}, "month must be"),

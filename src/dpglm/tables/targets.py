@@ -310,7 +310,7 @@ def _kind_of(entry: Mapping[str, Any]) -> str | None:
 
 def _in_days(key: str, value: Any) -> Any:
     """Read the dates in a field as days."""
-    if isinstance(value, list):
+    if key == "knots" and isinstance(value, list):
         return [_in_days(key, one) for one in value]
     if isinstance(value, Mapping) and "value" in value:
         return {**value, "value": _in_days(key, value["value"])}

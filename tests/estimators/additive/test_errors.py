@@ -8,6 +8,7 @@ from scipy import optimize
 
 from dpglm import AdditiveClassifier, AdditiveRegressor
 from dpglm.estimators.additive import _errors as module
+from dpglm.estimators.additive._curves import information_of, shrunk_bends, straightened
 from dpglm.privacy import GaussianDP
 from dpglm.solvers.second_order.newton_noise import Response
 from dpglm.solvers.second_order.preconditioner import Basis
@@ -290,3 +291,27 @@ def test_newton_raphson_knows_curvature_beyond_noise():
         assert np.isfinite(band).all()
     assert shares[0] < 0.1
     assert shares[1] > 0.95
+
+
+def test_noise_counts_in_the_mean_prediction():
+    found, claimed, n = [], [], 4000
+    bounds = {"type": "numeric", "low": -4.0, "high": 4.0}
+    facts = {"columns": {"x0": bounds, "x1": bounds}, "provenance": "made up"}
+    for seed in range(16):
+        rng = np.random.default_rng(seed)
+        x = rng.normal(size=(n, 2)).clip(-4.0, 4.0)
+        score = x @ [0.5, -0.3]
+        y, X = (score + rng.normal(size=n)).clip(-5.0, 5.0), {"x0": x[:, 0], "x1": x[:, 1]}
+        model = AdditiveRegressor(
+            facts, target_bounds=(-5.0, 5.0), epsilon=0.15, delta=1e-5, random_state=seed
+        ).fit(X, y)
+        found.append(np.mean(model.predict(X) - score) ** 2)
+        solution, schema = model.solution_, model.schema_
+        known = information_of(solution, schema)
+        assert known is not None
+        at_mean = np.append(known.mean, 1.0) * solution.plan.data.intercept
+        w, *maps = shrunk_bends(solution.w, solution.precision, schema)
+        w = straightened(w, solution, schema, known)
+        errors = module.uncertainty_of_effects(solution, schema, w, *maps, known)
+        claimed.append(25.0 * at_mean @ errors.covariance @ at_mean)
+    assert np.mean(found) < np.mean(claimed)

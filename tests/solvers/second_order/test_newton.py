@@ -313,18 +313,34 @@ def test_parameter_information_is_about_right():
     assert (ratio < 2.5).all()
 
 
-@pytest.mark.parametrize("deviation", [0.2, 0.4])
-@pytest.mark.parametrize("mu", [0.2, 10.0])
-def test_measured_curvature_is_share_of_unclipped_rows(mu, deviation):
+def response_of(solver, mu, deviation):
+    """Response of a fit of 20,000 rows with normal residuals."""
     rng, n, d = np.random.default_rng(0), 20_000, 40
     X = rng.choice([-1.0, 1.0], size=(n, d)) / math.sqrt(d)
     y = np.clip(X @ np.linspace(0.5, -0.5, d) + deviation * rng.normal(size=n), -1.0, 1.0)
     spec = DataSpec(n, d, intercept=1.0, target_low=-1.0, target_high=1.0)
-    plan = Newton(clip=0.3).plan(Problem(Squared()), GaussianDP(mu), spec)
-    response = run(plan, prepare_rows(X, y, spec), SeededNoise(0)).response
+    plan = solver.plan(Problem(Squared()), GaussianDP(mu), spec)
+    return run(plan, prepare_rows(X, y, spec), SeededNoise(0)).response
+
+
+@pytest.mark.parametrize("deviation", [0.2, 0.4])
+@pytest.mark.parametrize("mu", [0.2, 10.0])
+def test_measured_curvature_is_share_of_unclipped_rows(mu, deviation):
+    response = response_of(Newton(clip=0.3), mu, deviation)
     wanted = math.erf(0.3 / deviation / math.sqrt(2.0))
     # Noise stays in the changes between steps where it dominates them.
     assert response.curvature == pytest.approx(wanted, abs=0.03 if mu > 1.0 else 0.08)
     # No less than the mean squared slope of the clipped rows.
-    square = np.mean(np.clip(deviation * rng.normal(size=n), -0.3, 0.3) ** 2)
+    normal = np.random.default_rng(1).normal(size=20_000)
+    square = np.mean(np.clip(deviation * normal, -0.3, 0.3) ** 2)
     assert square <= response.dispersion * response.curvature <= 2.0 * square
+
+
+@pytest.mark.parametrize("n_steps", [1, 2])
+def test_curvature_of_few_steps_is_not_at_its_least(n_steps):
+    # The least is that of residuals with the largest deviation: 0.24.
+    assert response_of(Newton(n_steps, clip=0.3), 1.0, 0.2).curvature > 0.4
+
+
+def test_residuals_deviate_by_their_range_at_most():
+    assert response_of(Newton(clip=10.0), 1.0, 0.2).dispersion < 1.1
