@@ -259,7 +259,7 @@ def test_reported_noise_is_the_noise_of_common_and_rare_columns(intercept, infer
     solver = SufficientStatistics(inference=inference)
     plan = solver.plan(Problem(Squared()), GaussianDP(0.3), spec)
     rows = prepare_rows(X, y, spec)
-    solutions = [run(plan, rows, SeededNoise(seed)) for seed in range(100)]
+    solutions = [run(plan, rows, SeededNoise(seed)) for seed in range(240)]
     spread = np.std([one.w for one in solutions], axis=0)
     reported = np.sqrt(np.mean([one.coefficient_noise**2 for one in solutions], axis=0))
     np.testing.assert_array_less(0.8, reported / spread)
@@ -269,6 +269,26 @@ def test_reported_noise_is_the_noise_of_common_and_rare_columns(intercept, infer
     assert reported[0] < (1.25 if inference else 2.5) * spread[0]
     # A rare column has several times the noise of a common one.
     assert spread[0] > 3.0 * spread[1]
+
+
+def test_a_rare_column_costs_the_others_little():
+    ratios = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(-1, 1, size=(20_000, 5))
+        X[:, 0] = rng.random(len(X)) < 0.02
+        y = np.clip(X @ [0.3, 0.2, -0.2, 0.3, -0.1] + 0.2 * rng.normal(size=len(X)), -1, 1)
+        model = dpglm.LinearRegression(
+            epsilon=1.0,
+            delta=1e-6,
+            feature_bounds=(-1, 1),
+            target_bounds=(-1, 1),
+            inference=True,
+            random_state=seed,
+        ).fit(X, y)
+        without_privacy = 0.2 / np.sqrt(len(X) * np.var(X[:, 1:], axis=0))
+        ratios.append(model.inference_.standard_errors[2:] / without_privacy)
+    assert np.median(ratios) < 1.35
 
 
 # 4. Never worse than the neutral model, and least squares in the limit.

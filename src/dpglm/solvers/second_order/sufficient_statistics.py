@@ -171,7 +171,7 @@ class SufficientStatistics(Solver):
             if self.clip is not None or self.inference is None:
                 return method
             # Longer rows count in full as far as noise in their second moments is small.
-            longest = max(clip, clip * HARMLESS / method.moment_noise)
+            longest = max(clip, 0.5 * clip * HARMLESS / method.moment_noise)
             return dataclasses.replace(method, score_clip=min(longest, LARGEST))
 
         return facts.calibrated(with_noise)
