@@ -125,7 +125,9 @@ class VarianceReduction(Solver):
         bounded = defaults.has_bounded_slopes(loss, data)
         largest = _STEP_BOUNDED if bounded else _STEP_UNBOUNDED
         largest = largest if loss.convex else _STEP_NONCONVEX
-        stable = largest / row_smoothness(facts.problem, data)
+        # Nesterov's momentum is stable on quadratics up to this share of the step without it.
+        slower = (1.0 + self.momentum) / (1.0 + 2.0 * self.momentum)
+        stable = slower * largest / row_smoothness(facts.problem, data)
         inner_steps, step_size = self.inner_steps, self.step_size
         if inner_steps is None:
             wanted = travel / (clip * (step_size or stable))
