@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import functools
 import importlib.metadata
 import math
@@ -14,6 +15,7 @@ from typing import Any, TypeAlias, final
 from scipy.optimize import brentq, minimize_scalar
 
 from dpglm._validation import check_real
+from dpglm.exceptions import TooCostlyError
 from dpglm.privacy import gdp
 from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import (
@@ -381,8 +383,10 @@ def least_epsilon(delta: Curve, target: float) -> float:
     epsilon 0.1 is not reported as slightly more. It is ``inf`` if it would be far above 1e6, and
     for a target of 0 that the curve does not have at 0.
     """
-    if delta(0.0) <= target:
-        return 0.0
+    # At 0 a curve may need too large a grid; the result is a bound without it, too.
+    with contextlib.suppress(TooCostlyError):
+        if delta(0.0) <= target:
+            return 0.0
     if target == 0.0:
         return math.inf
 
