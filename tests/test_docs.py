@@ -321,7 +321,7 @@ SMOOTH, CONVEX = set(LOSSES) - {"hinge"}, set(LOSSES) - {"Savage"}
 TAKEN = {
     "any": set(LOSSES),
     "convex": CONVEX,
-    "squared, sparsemax": {"squared", "sparsemax"},
+    "squared": {"squared"},
     "sparsemax": {"sparsemax"},
     "smooth, convex": CONVEX & SMOOTH,
     "smooth, convex, with a link, not squared": {"logistic", "Huber", "Poisson"},

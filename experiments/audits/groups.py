@@ -137,7 +137,7 @@ def split() -> AbstractContextManager[Any]:
 
 def without_bound() -> AbstractContextManager[Any]:
     """Add up contributions of people without a bound."""
-    return mock.patch.object(grouped_rows, "clipped", lambda sums, bound: sums.sum(axis=0))
+    return mock.patch.object(grouped_rows, "clipped", lambda sums, bound, step: sums.sum(axis=0))
 
 
 def all_rows() -> AbstractContextManager[Any]:

@@ -52,7 +52,7 @@ def embedded_plan(adjacency=Adjacency.ZERO_OUT, **settings):
 
 
 def direction(plan, seed):
-    matrix = plan.method.init(first_word(seed)).transform
+    matrix = plan.method.transform(first_word(seed))
     return (matrix.toarray() if sparse.issparse(matrix) else matrix)[0]
 
 

@@ -70,7 +70,7 @@ REGRESSORS = [
 ]
 ESTIMATORS = CLASSIFIERS + REGRESSORS
 # Not every range of targets is alike to them up to a factor.
-IN_OWN_UNITS = BinomialRegressor | NegativeBinomialRegressor
+IN_OWN_UNITS = NegativeBinomialRegressor
 
 
 def readable(value):

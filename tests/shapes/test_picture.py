@@ -50,7 +50,7 @@ def panels(figure):
 
 def test_all_panels_have_one_scale(model):
     shapes = model.shapes_
-    figure = model.plot_shapes(most=19)
+    figure = model.plot_shapes(most=19, common_scale=True)
     reach = 1.06 * reach_of(shapes.by_importance)
     for axes in panels(figure):
         name = axes.get_title(loc="left")
@@ -98,7 +98,7 @@ def test_panels_leave_room_for_each_others_names(model):
 
 def test_the_report_folds_small_shapes_and_names_edits(model):
     page = report_page(model.with_shape("x3", {-1: -9.0, 1: 9.0}))
-    assert "7 of smaller range" in page
+    assert "7 smaller effects" in page
     assert re.search(r"Edited after the fit:</strong>\s*x3 \(through", page)
     assert 'alt="x3: effects from -9 to 9"' in page
 

@@ -471,6 +471,7 @@ def test_names_of_columns():
 @parametrize_with_checks(
     [PrivatePipeline([Center(), LogisticRegression(solver=FEW)])],
     expected_failed_checks=lambda estimator: {
+        "check_all_zero_sample_weights_error": "as for the estimators",
         "check_sample_weight_equivalence_on_dense_data": "as for the estimators",
         "check_sample_weight_equivalence_on_sparse_data": "as for the estimators",
     },

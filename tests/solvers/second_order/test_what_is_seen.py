@@ -164,12 +164,15 @@ def test_errors_of_rare_columns_equal_reported_errors(monkeypatch):
         fits = [
             fitted("logistic", shares, slopes, seed, n=20_000, epsilon=3.0) for seed in range(60)
         ]
-        errors = np.array([one.params for one in fits]) - np.array([0.0, *slopes])
-        return np.median([one.standard_errors for one in fits], axis=0) / np.sqrt(
-            np.mean(errors**2, axis=0)
-        )
+        errors = np.abs([one.params - np.array([0.0, *slopes]) for one in fits])
+        reported = np.array([one.standard_errors for one in fits])
+        far.append((errors > 4.0 * reported).mean(axis=0).max())
+        # About one fit in a hundred is off by 2 and more for a column with 200 rows.
+        return np.median(reported, axis=0) / (1.4826 * np.median(errors, axis=0))
 
+    far = []
     assert ratio() == pytest.approx(np.ones(4), rel=0.25)
+    assert far[0] <= 0.02
     # Planted: the variance of scores without their weights.
     sound = NewtonRaphsonMethod._with_hessian
 
