@@ -33,7 +33,7 @@ def _adult() -> Iterator[Bar]:
     data = load_adult()
     train, test = ({k: v[part] for k, v in data.data.items()} for part in (data.train, data.test))
     truth = data.target[data.test] == data.schema["target"]["classes"][1]
-    for epsilon, bar in zip(EPSILONS, (0.900, 0.910, 0.912, 0.914), strict=True):
+    for epsilon, bar in zip(EPSILONS, (0.904, 0.910, 0.912, 0.916), strict=True):
         found = []
         for seed in SEEDS:
             model = AdditiveClassifier(
@@ -55,8 +55,8 @@ def _california() -> Iterator[Bar]:
     """R squared on the test rows of the fixed split, with and without a surface of places."""
     data = load_california_housing()
     for words, pairs, bars in (
-        ("", (), (0.65, 0.72, 0.732)),
-        (", latitude x longitude", [("Latitude", "Longitude")], (0.65, 0.74, 0.75)),
+        ("", (), (0.66, 0.725, 0.736)),
+        (", latitude x longitude", [("Latitude", "Longitude")], (0.67, 0.75, 0.76)),
     ):
         for epsilon, bar in zip((0.1, 1.0, 4.0), bars, strict=True):
             scores = []

@@ -253,13 +253,11 @@ def _term_variances(
     Reid and Firth, "An overview of composite likelihood methods", Statistica Sinica 21 (2011).
     Scales are half-normal about the scale that all groups have in common, and that about ``unit``.
     """
-    basis, ends = np.hstack(groups), np.cumsum([0, *(one.shape[1] for one in groups)])
-    own = [slice(*pair) for pair in itertools.pairwise(ends)]
+    basis, counts = np.hstack(groups), np.array([one.shape[1] for one in groups])
+    starts = np.cumsum([0, *counts[:-1]])
     w, reached, errors = basis.T @ w, basis.T @ reached @ basis, basis.T @ errors @ basis
-    counts = np.array([len(w[one]) for one in own], dtype=np.float64)
-    squares = np.array([float(w[one] @ w[one]) for one in own])
-    base = np.array([float(np.trace(errors[one, one])) for one in own])
-    shares = np.array([[float((reached[one, its] ** 2).sum()) for its in own] for one in own])
+    squares, base = np.add.reduceat(w**2, starts), np.add.reduceat(np.diag(errors), starts)
+    shares = np.add.reduceat(np.add.reduceat(reached**2, starts), starts, axis=1)
 
     def likelihood(rest: Floats, share: Floats, unit: float) -> Floats:
         means = np.maximum(rest + np.multiply.outer((unit * SCALE_GRID) ** 2, share), _TINY)
@@ -271,10 +269,8 @@ def _term_variances(
         others = np.delete(shares, place, axis=1) @ np.delete(scales, place) ** 2
         return likelihood(base + others, shares[:, place], common)
 
-    laws = scale_laws(profile, np.full(len(own), common), common)
-    found = np.empty(len(w))
-    for one, law in zip(own, laws, strict=True):
-        found[one] = law.mean_square
+    laws = scale_laws(profile, np.full(len(groups), common), common)
+    found = np.repeat([law.mean_square for law in laws], counts)
     return np.asarray((basis * found) @ basis.T)
 
 
