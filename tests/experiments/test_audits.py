@@ -108,7 +108,7 @@ SMOKE = [
     ("d2p2", "half the noise", 100),
     ("Center", "half the noise", 120),
     ("ClipToQuantile", "half the noise", 100),
-    ("RandomlyRepeated", "the cost of repetition forgotten", 100),
+    ("RandomlyRepeated", "the cost of repetition forgotten", 400),
 ]
 
 
