@@ -78,11 +78,11 @@ def write_evaluation(evaluation: Evaluation, path: str | os.PathLike[str], **opt
 def shown_evaluation(evaluation: Evaluation, by: str | None = None) -> dict[str, Any]:
     """Return the argument of the macro ``evaluated`` in ``templates/performance.html.j2``."""
     rows = evaluation.all_rows
-    shown = list(rows.shown())
+    shown, (count, interval) = list(rows.shown()), _count(rows.rows)
     pictures = [(PICTURES[name], draw_panel(name, rows)) for name in rows.task.pictures]
     return {
         "level": f"{100.0 * evaluation.level:g} %",
-        "n_rows": _count(rows.rows),
+        "n_rows": f"{count} ({interval})" if interval else count,
         "tiles": [(one.label, *for_population(one.number)) for one in shown if one.metric.headline],
         "numbers": [
             (one.label, estimate, rows_interval(one.number), ends)
@@ -98,10 +98,10 @@ def shown_evaluation(evaluation: Evaluation, by: str | None = None) -> dict[str,
     }
 
 
-def _count(rows: Number) -> str:
+def _count(rows: Number) -> tuple[str, str]:
     if rows.high == rows.low:
-        return plain_number(rows.estimate)
-    return f"{rows.estimate:.0f} ({rows_interval(rows)})"
+        return plain_number(rows.estimate), ""
+    return f"{rows.estimate:.0f}", rows_interval(rows)
 
 
 def _confusion(rows: Result) -> dict[str, Any] | None:
@@ -162,9 +162,7 @@ def _tables(evaluation: Evaluation, by: str) -> list[dict[str, Any]]:
         thresholds = () if threshold is None else (threshold,)
         found = [one for one in rows.shown(thresholds) if one.metric.by_level]
         headings = ["rows", *(one.metric.label for one in found)]
-        table.append(
-            (label, [(_count(rows.rows), ""), *(for_population(one.number) for one in found)])
-        )
+        table.append((label, [_count(rows.rows), *(for_population(one.number) for one in found)]))
     decided = "" if threshold is None else f" Decisions use threshold {threshold:g}."
     hidden = " Levels that may be empty are not shown."
     about = (
