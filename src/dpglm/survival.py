@@ -87,7 +87,7 @@ class PersonPeriods:
     at_risk: NDArray[np.bool_]
 
     def fit_arguments(self) -> dict[str, Any]:
-        """Return the arguments of ``fit`` besides the table: persons, and the rows that count."""
+        """Return the arguments of ``fit`` besides the table: people, and the rows that count."""
         return {"groups": self.persons, "where": self.at_risk}
 
 
@@ -95,7 +95,7 @@ class PersonPeriods:
 def person_period(
     table: Any, schema: Schema | Mapping[str, Any], *, time: str, event: str, cuts: ArrayLike
 ) -> PersonPeriods:
-    """Prepare a table of persons for a regression of the hazard in each interval.
+    """Prepare a table of people for a regression of the hazard in each interval.
 
     Parameters
     ----------
@@ -306,7 +306,7 @@ class KaplanMeier:
     Parameters
     ----------
     counts : ndarray of shape (n_levels, n_intervals + 1, 2)
-        Noisy numbers of persons by level, interval of the last observation, and event.
+        Noisy numbers of people by level, interval of the last observation, and event.
     noise_std : float
         Standard deviation of the noise in each.
     levels, cuts
@@ -335,7 +335,7 @@ class KaplanMeier:
 
         Notes
         -----
-        The estimate of the hazard of an interval is the number of events over that of persons at
+        The estimate of the hazard of an interval is the number of events over that of people at
         risk, where those censored within the interval count half (the actuarial estimate). The
         covariance is Greenwood's, and that of the noise by the delta method.
         """
@@ -346,7 +346,7 @@ class KaplanMeier:
             raise ValueError(f"level must be one of {', '.join(self.levels)}, got {level!r}")
         counts = self.counts[self.levels.index(level)]
         size = len(self.cuts) - 1
-        # Rows of these matrices give events and persons at risk as sums of counts.
+        # Rows of these matrices give events and people at risk as sums of counts.
         events, risk = np.zeros((size, size + 1, 2)), np.zeros((size, size + 1, 2))
         for k in range(size):
             events[k, k, 1] = risk[k, k, 1] = 1.0
@@ -372,7 +372,7 @@ class KaplanMeier:
 @final
 @dataclass(frozen=True)
 class _KaplanMeierPart(StudyPart):
-    """One table of counts of persons, encoded as level, last interval observed, and event."""
+    """One table of counts of people, encoded as level, last interval observed, and event."""
 
     schema: Schema
     time: str
@@ -428,15 +428,15 @@ class _KaplanMeierPart(StudyPart):
         return noise**2 * float(np.prod(self.sizes)) / protection.n_rows
 
     def title(self, plan: Plan) -> str:
-        return f"survival curves of {plan.data.n_rows} persons"
+        return f"survival curves of {plan.data.n_rows} people"
 
     def precision(self, plan: Plan) -> tuple[tuple[str, float], ...]:
-        return (("persons in a cell", quantile(0.95, np.inf) * plan.coefficient_noise),)
+        return (("people in a cell", quantile(0.95, np.inf) * plan.coefficient_noise),)
 
     def run(self, plan: Plan, given: PartInput) -> KaplanMeier:
         facts = (*schema_facts(self.schema), PublicFact("cuts", list(self.cuts), "declared"))
         solution, certificate = run_on_table(plan, given, self, self.schema, "KaplanMeier", facts)
-        counts = solution.w.reshape(self.sizes)[:, 1:]  # Without persons of earlier times.
+        counts = solution.w.reshape(self.sizes)[:, 1:]  # Without people of earlier times.
         return KaplanMeier(counts, plan.coefficient_noise, self.levels, self.cuts, certificate)
 
 
@@ -473,7 +473,7 @@ def kaplan_meier(
 
     Notes
     -----
-    An event at the first cut belongs to the first interval, and persons with earlier times do not
+    An event at the first cut belongs to the first interval, and people with earlier times do not
     count. Fewer intervals have less noise: those at risk in a late interval are the sum of all
     later counts.
 

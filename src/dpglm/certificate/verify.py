@@ -139,16 +139,16 @@ def verify(certificate: Certificate) -> Verification:
     Returns
     -------
     Verification
-        Never raises for a certificate that could be read.
+        Returned for every certificate that could be read; failures are among its checks.
 
     Notes
     -----
-    Privacy: epsilon and delta are recomputed from the recorded events, by a closed form for
-    Gaussian events and by ``FourierAccountant``, which shares no code with dp-accounting. The plan
-    of each part is rebuilt with all checks of planning. Its events and releases must be the
-    recorded ones, its event must cover the mechanisms, and the noise must have the scale that plan
-    and relation require. The parts of a study must use the rows of its split. Recomputation is
-    limited to about 60 seconds and 2 GB; a claim that needs more is reported as too costly. A
+    Privacy: epsilon and delta are recomputed from the recorded events: by a closed form for
+    Gaussian events, else by their accountant and, where possible, by an independent method
+    (``docs/privacy.md``). The plan of each part is rebuilt with all checks of planning. Its events
+    and releases must be the recorded ones, its event must cover the mechanisms, and the noise must
+    have the scale that plan and relation require. The parts of a study must use the rows of its
+    split. A claim that takes more than about 60 seconds or 2 GB is reported as too costly. A
     certificate cannot prove that the run executed its plan, that declared facts are public, or
     that the parts of a study used disjoint rows.
 

@@ -132,7 +132,7 @@ class SpendingWatch:
         if self._written:
             named = ", ".join(map(str, self._written))
             said = (
-                f"The result is released and paid for. It is in {named}. Do not run the command "
+                f"The result is released and charged. It is in {named}. Do not run the command "
                 "again, as that would pay again."
             )
             return "\n".join([said, *(() if self._ledger is None else self._spent())])

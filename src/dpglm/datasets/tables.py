@@ -200,7 +200,7 @@ def load_adult(as_frame: bool = False) -> Dataset[Any]:
         train=np.arange(_N_TRAIN),
         test=np.arange(_N_TRAIN, len(target)),
         description="""\
-48842 persons of the 1994 Current Population Survey of the US Census Bureau, 14 columns (6 numeric,
+48842 people of the 1994 Current Population Survey of the US Census Bureau, 14 columns (6 numeric,
 8 categorical); the task is to tell whether a person's income is above 50000 dollars a year. All
 rows are kept, in UCI's order; an unknown value is its own category, '?'.""",
         source="""\

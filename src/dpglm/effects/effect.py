@@ -151,7 +151,7 @@ class AverageEffect:
     bias : float
         Standard error of the difference from the product of the errors of both models, in ranges of
         the outcome.
-    privacy_ : dpglm.report.Certificate
+    privacy_ : dpglm.certificate.Certificate
         The guarantee, its assumptions, and the budget spent.
 
     Notes
@@ -449,7 +449,7 @@ def ate(
         Column with the person id of each row: all rows of a person are protected together. Requires
         ``adjacency="add_remove"``, ``n_groups`` and ``max_rows_per_group``.
     max_rows_per_group, n_groups : int, optional
-        Maximum rows per person in each release, and the public number of persons, which may be
+        Maximum rows per person in each release, and the public number of people, which may be
         approximate.
     design_effect : float, optional
         Factor of the sampling variance, at least 1, for rows of a person that depend on each

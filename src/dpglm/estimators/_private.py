@@ -326,7 +326,7 @@ class PrivateEstimator(PrivateFit, own_first=False):
         Number of features.
     feature_names_in_ : ndarray of str
         Names of the columns, where X had any.
-    privacy_ : dpglm.report.Certificate
+    privacy_ : dpglm.certificate.Certificate
         The privacy guarantee, its releases, and the public parameters that it rests on.
     solution_ : dpglm.solvers.Solution
         The plan that was executed, with public diagnostics of each step.

@@ -43,7 +43,7 @@ class Evaluation(TabulatedResult):
         The task, the levels and the confidence level.
     solution : dpglm.solvers.Solution
         The released tables, weights and noise included.
-    privacy_ : dpglm.report.Certificate
+    privacy_ : dpglm.certificate.Certificate
         The guarantee, its assumptions, and the budget spent.
     by : str, default="level"
         Name of the attribute of ``by_level``, where it is known.

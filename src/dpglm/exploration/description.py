@@ -197,7 +197,7 @@ class Description(TabulatedResult):
         The options of the description.
     solution : dpglm.solvers.Solution
         The released cells of all tables, weights and noise included.
-    privacy_ : dpglm.report.Certificate
+    privacy_ : dpglm.certificate.Certificate
         The guarantee, its assumptions, and the budget spent.
 
     Notes

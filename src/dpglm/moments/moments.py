@@ -72,7 +72,7 @@ class Moments:
         The released columns.
     values : ndarray
         The released values.
-    privacy_ : dpglm.report.Certificate
+    privacy_ : dpglm.certificate.Certificate
         The guarantee, its assumptions, and the budget spent.
 
     Notes
@@ -456,9 +456,9 @@ def release_moments(
         Further terms of formulas, such as ``"bs(age, df=6)"``, ``"np.log(income)"`` or
         ``"age:C(sex)"``. Models may use any linear combination of columns and terms.
     weighting : {"auto", "none"}, default="auto"
-        "auto": rows that are long in all columns together count less, at most about 1 % and
-        ``1 / sqrt(n_rows)`` of them, which takes several times less noise. "none": all rows count
-        fully.
+        "auto" downweights the rows with the largest norms, at most about 1 % and
+        ``1 / sqrt(n_rows)`` of them, which reduces the noise several times. "none" gives all rows
+        full weight.
     epsilon, delta, budget, adjacency, n_rows, groups, max_rows_per_group, n_groups, where
         See ``describe``.
     ledger, random_state
@@ -472,8 +472,8 @@ def release_moments(
     Notes
     -----
     Privacy: Gaussian releases under ``adjacency``: sums of the encoded columns and of their
-    squares, first moments, counts of rows by length, and second moments of standardised rows of
-    bounded length. Models, tests and searches are post-processing.
+    squares, first moments, counts of rows by norm, and second moments of standardised rows of
+    bounded norm. Models, tests and searches are post-processing.
 
     Examples
     --------

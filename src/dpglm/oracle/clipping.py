@@ -64,7 +64,7 @@ class FlatClipping(Clipping):
     Parameters
     ----------
     bound : float
-        Clip norm ``C``, above 0.
+        Clipping threshold ``C``, above 0.
 
     References
     ----------

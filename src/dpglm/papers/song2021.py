@@ -37,8 +37,8 @@ class Song2021(theorems.TheoremSettings):
         of the prepared rows. By default ``4 slope / curvature / row norm``, with a large slope and
         curvature of the loss. Privacy holds for every guess.
     clip : float, optional
-        Clip norm of a row's gradient, above 0. By default its largest norm, for which the loss must
-        have bounded slopes.
+        Clipping threshold of a row's gradient, above 0. By default its largest norm, for which the
+        loss must have bounded slopes.
     n_steps : int, optional
         Number of steps T, at least 1. By default the least for which the bound is within a factor
         sqrt(2) of the best of all T, or n^2 for the population, but at most 2000.

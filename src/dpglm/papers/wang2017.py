@@ -103,7 +103,7 @@ class Wang2017NonConvex(theorems.TheoremSettings):
     turns the bound into one for those, and the first step may raise Y^2 by
     ``d T s^2 / (2 (H + lambda))``, so that the second term grows by ``1/T`` of itself.
 
-    Privacy: that of ``NoisyGD``; all T steps are paid for.
+    Privacy: that of ``NoisyGD``; all T steps are charged.
 
     References
     ----------

@@ -226,7 +226,7 @@ class BestIterate(Solver):
     step_size : float, optional
         Step size eta, above 0; by default 1 over the smoothness of the objective.
     clip : float, optional
-        Clip norm C of a row's gradient, above 0, in units of the prepared rows.
+        Clipping threshold C of a row's gradient, above 0, in units of the prepared rows.
     choice_share : float, default=0.1
         Share of epsilon for the choice, in (0, 1); the choice uses at most epsilon 50.
 

@@ -76,8 +76,8 @@ def run(
     noise : NoiseSource
         Source of all randomness.
     progress : callable, optional
-        Called after each step with its public diagnostics, unless only the last iterate is paid
-        for.
+        Called after each step with its public diagnostics, unless only the last iterate is
+        released.
     ledger : PrivacyLedger, optional
         Ledger that the plan's event is charged to before anything is released.
     checkpoint : path-like or CheckpointFile, optional

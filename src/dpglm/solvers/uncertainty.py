@@ -342,7 +342,7 @@ class Solution:
     plan : Plan
         The plan that was run.
     history : tuple of StepInfo
-        Diagnostics of each step; empty where only the last iterate is paid for.
+        Diagnostics of each step; empty if only the last iterate is released.
     noise : str
         Name of the noise source.
     noise_covariance, chosen, maps, uncertainty, precision, known, response
@@ -351,7 +351,7 @@ class Solution:
         Entry of the ledger that recorded the run before it released anything.
     signal : float, optional
         Norm of the released sums in standard deviations of their noise; None with a checkpoint,
-        where only the last iterate is paid for, or if no noisy sum was released.
+        if only the last iterate is released, or if no noisy sum was released.
     """
 
     w: Floats

@@ -32,7 +32,7 @@ from dpglm.tables.schema import Schema
 @final
 @dataclass(frozen=True)
 class Study:
-    """Explore a table, fit a model and evaluate it on held-out rows, under one budget.
+    """Describe a table, fit a model and evaluate it on held-out rows, under one budget.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class Study:
     adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
         Neighbouring relation.
     n_rows : int, optional
-        Public number of rows; required for "add_remove", where a rough figure will do.
+        Public number of rows, which may be approximate; required for "add_remove" only.
     title : str, optional
         Title of the study, in one line.
     groups : str, optional
@@ -55,7 +55,7 @@ class Study:
         are then protected together, and are held out together. Requires
         ``adjacency="add_remove"``, ``n_groups`` and ``max_rows_per_group``.
     n_groups : int, optional
-        Public number of persons; a rough figure will do. With ``groups``.
+        Public number of people, which may be approximate. With ``groups``.
     max_rows_per_group : int, optional
         Maximum rows per person in each part. With ``groups``.
     parts : mapping, default={}
@@ -68,9 +68,9 @@ class Study:
     ``explore``, ``fit``, ``effects`` and ``evaluate`` declare a part, each at most once, and return
     a new study. ``plan`` states cost and precision before anything is spent; ``run`` executes it.
 
-    Privacy: all rows are explored. A random subset is used for the model, and the other rows for
-    its evaluation, so that each row is charged for the exploration and for one of the two. Nothing
-    in a plan depends on rows.
+    Privacy: all rows are described. A random subset is used for the model, and the other rows for
+    its evaluation, so each row is charged for the description and for either the model or the
+    evaluation. Plans do not depend on rows.
 
     Examples
     --------
@@ -146,17 +146,17 @@ class Study:
         bins: Mapping[str, Any] | None = None,
         level: float = 0.95,
     ) -> Study:
-        """Declare an exploration: counts, quantiles, means and tables of all rows.
+        """Declare a description of all rows: counts, quantiles, means and tables.
 
         Parameters
         ----------
         columns, two_way, correlations, by, bins, level
-            See ``dpglm.exploration.describe``.
+            See ``dpglm.describe``.
 
         Raises
         ------
         ValueError
-            If there is an exploration already, or an argument is invalid.
+            If there is a description already, or an argument is invalid.
         """
         both = correlations
         if not isinstance(both, bool):
@@ -208,8 +208,8 @@ class Study:
             Share of the rows that is held out, in (0, 1).
         persons : str, optional
             Column with the person id of each row. All rows of a person are then held out together,
-            so that the model is evaluated on new persons. Requires ``adjacency="add_remove"``. The
-            protected unit remains the row. A study with ``groups`` holds out whole persons anyway.
+            so that the model is evaluated on new people. Requires ``adjacency="add_remove"``. The
+            protected unit remains the row. A study with ``groups`` always holds out whole people.
         thresholds : sequence of float, optional
             Decision thresholds of interest, for two classes. Default: 0.5 for probabilities, 0 for
             decision values.
@@ -266,8 +266,8 @@ class Study:
 
         Notes
         -----
-        Privacy: a further Gaussian release over all rows, which shares the budget with the
-        exploration.
+        Privacy: a further Gaussian release over all rows, which shares the budget of the
+        description.
         """
         fitted = self.parts.get(MODEL)
         if not isinstance(fitted, ModelPart):
@@ -276,7 +276,7 @@ class Study:
 
     @checked
     def add(self, name: str, part: StudyPart) -> Study:
-        """Declare another part, which uses all rows, as the exploration does.
+        """Declare another part, which uses all rows, as the description does.
 
         Parameters
         ----------
@@ -293,12 +293,12 @@ class Study:
         Raises
         ------
         ValueError
-            If the name is not one, or taken.
+            If the name is invalid or taken.
 
         Notes
         -----
-        Privacy: its releases compose with those of all other parts. Parts over all rows share what
-        the plan gives to the exploration, in proportion to the roots of their noise.
+        Privacy: its releases compose with those of all other parts. Parts over all rows share
+        the budget of the description, in proportion to the roots of ``noise_to_sampling``.
         """
         check_part(name)
         if side_of(name) is not None or name in (EXPLORATION, EFFECTS, "study"):

@@ -96,7 +96,7 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, BudgetParameters):
         Parameters of all candidates.
     candidate_privacy_ : list of dict
         Privacy of a single training by candidate.
-    privacy_ : dpglm.report.Certificate
+    privacy_ : dpglm.certificate.Certificate
         The privacy guarantee of the whole search.
     solution_ : dpglm.solvers.Solution
         The plan that was executed.

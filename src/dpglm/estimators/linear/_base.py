@@ -82,17 +82,16 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         are released within the same budget; if that is impossible, the fit is refused before
         anything is spent.
     prior_scales : float or array-like of shape (n_features,), optional
-        Largest prior standard deviation of each coefficient, above 0, per unit of the columns that
-        the estimator is fitted to (with a schema or formula, the encoded ones): it keeps
-        intervals finite where rows carry no information. By default 2.5 per standard deviation of
-        a column, which is estimated from the released second moments, and at most 5 per half of
-        its declared range; in pipelines with a schema at most 2.5 for a category. In least squares
-        all of these are in standard deviations of the target. Only with ``inference``.
+        Largest prior standard deviation of each coefficient, above 0, per unit of the columns of
+        the fit (with a schema or formula: of the encoded columns). A prior keeps intervals finite
+        if rows contain no information about a coefficient. Default: 2.5 per standard deviation of
+        the column, as estimated from released second moments, and at most 5 per half of its
+        declared range; with a schema at most 2.5 for a category. In least squares the unit is a
+        standard deviation of the target. Only with ``inference``.
     weighting : {"auto", "none"}, default="auto"
-        With "auto", rows with a large norm are downweighted in the equations that intervals rest
-        on, as far as noise requires. If the model is wrong, intervals are then for the minimizer
-        of the weighted loss. With "none" they are for all rows alike, and noise is larger. Only
-        with ``inference``.
+        "auto" downweights rows with a large norm as far as this is necessary to limit noise. If
+        the model is wrong, intervals are then for the minimizer of the weighted loss. "none"
+        gives all rows full weight, with more noise. Only with ``inference``.
     weight_bound : float, optional
         Public bound on ``sample_weight``; default 1, or the largest weight with a warning. Rows
         without weights have weight 1, or ``weight_bound`` if that is smaller.

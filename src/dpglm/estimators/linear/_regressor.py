@@ -55,8 +55,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     ----------
     target_bounds : pair of float, optional
         Public lower and upper bound of the target; targets are clipped to them. Default: the
-        extremes in the data, with a warning; for proportions 0 and 1, and values outside raise an
-        error.
+        extremes in the data, with a warning. Proportions have the bounds 0 and 1, and values
+        beyond these raise an error.
     offset_bounds : pair of float, optional
         Public lower and upper bound of offsets (of logarithms of exposures), which are clipped to
         them and centred at their midpoint. Required for ``inference``, and by solvers with noise

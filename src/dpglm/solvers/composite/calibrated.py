@@ -49,9 +49,9 @@ _DIRECTION, _SCALE = "direction", "scale"
 class Calibrated(Solver):
     """The direction of a linear model by another solver, then its scale and intercept.
 
-    A small clip saves noise, but biases the size of scores and keeps their ranks. Two numbers
-    correct that: the maximum likelihood estimate of a slope and an intercept for the scores, by
-    ``NewtonRaphson`` with a part of the budget.
+    A small clipping threshold reduces noise and keeps the ranks of scores, but biases their size.
+    A slope and an intercept for the scores correct this. ``NewtonRaphson`` estimates them by
+    maximum likelihood, with a part of the budget.
 
     Parameters
     ----------

@@ -202,7 +202,7 @@ class AcceleratedMirrorDescent(Solver):
         Step size eta, above 0. By default twice the largest for which there is a proof, which is
         the step of ``dpglm.papers.Wang2017MirrorDescent``.
     clip : float, optional
-        Clip norm C of a row's gradient, above 0, in units of the prepared rows.
+        Clipping threshold C of a row's gradient, above 0, in units of the prepared rows.
 
     Notes
     -----

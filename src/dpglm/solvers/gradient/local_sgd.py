@@ -54,7 +54,7 @@ class LocalSGD(Solver):
     Notes
     -----
     Privacy: local. Each message is a Gaussian release about one row, at the same multiplier. Blocks
-    are disjoint, so they are accounted for in parallel: a row pays for one message. ``replace_one``
+    are disjoint, so they are accounted for in parallel: a row is charged for one. ``replace_one``
     is local differential privacy; ``zero_out`` compares a message to noise alone. ``add_remove`` is
     refused, since parts would not be disjoint. This is a simulation: rows are in one process, and
     the noises of a block are drawn as one vector with the distribution of their sum.

@@ -45,7 +45,7 @@ class NoisyGD(Solver):
     schedule : Schedule, default=LinearDecay(0.3)
         Factors on the step size.
     clip : float, optional
-        Clip norm C of a row's gradient, above 0, in units of the prepared rows.
+        Clipping threshold C of a row's gradient, above 0, in units of the prepared rows.
     automatic_clipping : bool, default=False
         Normalise gradients to ``C g / (|g| + 0.01 C)`` rather than clip them at C.
     momentum : float, default=0.9
@@ -55,7 +55,7 @@ class NoisyGD(Solver):
     output : Output, default=Last()
         The returned iterate, or average of iterates.
     shrink : bool, default=False
-        Whether a result that is not much longer than noise alone is shrunk towards its start, if
+        Whether to shrink a result with a norm near that of noise alone towards its start, if
         ``mu n`` is below five times the columns, so that data damp little of the noise.
     compare : bool, default=False
         Whether a small part of the budget, at most 2 % of mu squared (5 % if slopes are unbounded),
@@ -168,7 +168,7 @@ def pure_gd(
 ) -> NoisyGD:
     """Return gradient descent with L2 noise, for budgets with a delta of 0.
 
-    Without momentum; a result that is no longer than noise alone is shrunk towards the start.
+    Momentum is 0. A result with a norm near that of noise is shrunk towards the start.
 
     Parameters
     ----------

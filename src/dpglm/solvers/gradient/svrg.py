@@ -355,7 +355,7 @@ class SVRG(VarianceReduction):
     step_size : float, optional
         Size of every step, above 0.
     clip : float, optional
-        Clip norm C of a row's gradient, above 0, in units of the prepared rows.
+        Clipping threshold C of a row's gradient, above 0, in units of the prepared rows.
     sampling_rate : float, optional
         Probability with which each row enters each batch of differences, in (0, 1].
     anchor_share : float, default=0.6

@@ -67,8 +67,8 @@ class ObjectivePerturbation(strongly_convex.MinimizerSolver):
 
     Notes
     -----
-    Privacy: each exact minimiser is paid for by ``PerturbedObjective(noise_multiplier,
-    curvature_ratio)``, or by ``Pure(D / s + log(1 + ratio))`` with a delta of 0. The ratio is a
+    Privacy: each exact minimiser is charged as ``PerturbedObjective(noise_multiplier,
+    curvature_ratio)``, or as ``Pure(D / s + log(1 + ratio))`` with a delta of 0. The ratio is a
     row's curvature, with the SQUARE of the row norm, over the strength. Released is a computed
     minimiser; noise far below that of b covers its error. With n private, the number of rows is
     released first; with a delta of 0, Theorem 3 replaces that.

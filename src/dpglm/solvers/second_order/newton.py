@@ -92,14 +92,14 @@ class Newton(Solver):
         Size of the first step, above 0, relative to the minimiser of the upper bound; later ones
         decay linearly to zero. By default 2, or less at a small budget.
     clip : float, optional
-        Bound on a row's gradient in the basis, above 0, in units of the gradient of a row of mean
-        squared length with a large slope. By default it grows with the budget.
+        Bound on a row's gradient in the basis, above 0, in units of the gradient of a row with a
+        root mean square norm and a large slope. By default it grows with the budget.
     first_share : float, default=0.2
         Share of the budget (of mu squared) for the second moments, in (0, 1).
 
     Notes
     -----
-    The result is shrunk towards the start if it is no longer than noise alone would make it.
+    The result is shrunk towards the start if its norm is near that of noise alone.
     ``docs/solvers/newton.md`` has the algorithm.
 
     Privacy: one Gaussian release of second moments and T of gradients; with a private mean as the

@@ -42,9 +42,9 @@ class NewtonRaphson(Solver):
         Largest prior standard deviation of the coefficient of each prepared column, above 0, may
         be infinite; only with ``inference``.
     full_weights : bool, default=False
-        Whether the coordinates are scaled so that no row within the declared bounds is longer than
-        the limit of rows' norms. The estimate is then about all rows alike even if the model is
-        wrong, and has more noise.
+        Whether the coordinates are scaled so that no row within the declared bounds is
+        downweighted. The estimate then describes all rows equally even if the model is wrong, with
+        more noise.
 
     Notes
     -----
