@@ -1,6 +1,5 @@
 """Settings for all tests."""
 
-import collections
 import gc
 import os
 import warnings
@@ -44,19 +43,24 @@ def pytest_collection():
         gc.enable()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Leave to `make slow` all but one in n of many cases, and tests listed as slow."""
-    tests = collections.defaultdict(list)
-    for item in items:
-        if item.nodeid in SLOW:
-            item.add_marker(pytest.mark.slow)
-        if item.get_closest_marker("one_in") is not None:
-            tests[item.parent, item.originalname].append(item)
-    for cases in tests.values():
-        for number, item in enumerate(cases):
-            if len(cases) > FEW and number % item.get_closest_marker("one_in").args[0]:
-                item.add_marker(pytest.mark.slow)
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc):
+    """Leave to `make slow` all but one in n of many cases; a quick run makes no slow ones."""
+    yield
+    cases, one_in = metafunc._calls, metafunc.definition.get_closest_marker("one_in")
+    if one_in is not None and len(cases) > FEW:
+        for number, case in enumerate(cases):
+            if number % one_in.args[0]:
+                case.marks.append(pytest.mark.slow.mark)
+    if metafunc.config.option.markexpr == "not slow":
+        quick = [case for case in cases if all(mark.name != "slow" for mark in case.marks)]
+        cases[:] = quick or cases[:1]
+
+
+def pytest_itemcollected(item):
+    """Mark tests that are listed as slow."""
+    if item.nodeid in SLOW:
+        item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -80,4 +84,5 @@ def undrawn(monkeypatch):
         monkeypatch.setattr(
             f"dpglm.report.{module}.as_data_uri", lambda figure: "data:image/svg+xml;"
         )
-    monkeypatch.setattr("dpglm.report.html.draw_table", lambda table, width=None: None)
+    for name in ("html.draw_table", "page.draw_shape", "evaluation_page.draw_panel"):
+        monkeypatch.setattr(f"dpglm.report.{name}", lambda *_, **__: None)

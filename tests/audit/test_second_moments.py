@@ -221,7 +221,7 @@ def test_factors_that_ignore_weights_are_refuted():
         return z, 0.01 * squares
 
     with mock.patch.object(weighted_module, "coordinates_of", light):
-        assert attack(HEAVY, "least squares", FEW) > MU
+        assert attack(HEAVY, "least squares", FEW // 2) > MU
 
 
 def test_residuals_without_their_bound_are_refuted():
@@ -257,7 +257,7 @@ def test_a_gradient_that_is_clipped_before_the_basis_is_refuted():
     with mock.patch.multiple(
         newton_module, noisy_preconditioned_gradient=before, rotated_rows=turning
     ):
-        assert attack(plan, "newton", FEW, swollen=5.0) > MU
+        assert attack(plan, "newton", FEW // 2, swollen=5.0) > MU
 
 
 def counts_attack(runs, centers, multiplier=1.0):

@@ -182,7 +182,7 @@ def test_iterate_choice_attains_claim():
 
 def test_a_choice_of_an_iterate_without_noise_is_refuted():
     with mock.patch.object(selections, "permute_and_flip", no_noise):
-        assert iterate_attack(400) > EPSILON
+        assert iterate_attack(200) > EPSILON
 
 
 def test_iterate_choice_with_half_sensitivity_is_refuted():

@@ -22,7 +22,7 @@ from tests.planted import unchecked
 from tests.slowly import first_quickly
 
 MU = 2.0
-RUNS, FEW = 500, 120
+RUNS, FEW = 500, 60
 N = 3
 
 
@@ -151,10 +151,10 @@ def test_bound_rests_on_clipping():
 
     def attack():
         shown = []
-        for present, start in ((True, 0), (False, FEW)):
+        for present, start in ((True, 0), (False, 2 * FEW)):
             rows = one_row(plan.data, np.array([1.0]), 0.5, present=present)
             rows._X[0] = 10.0
-            shown.append(log_ratios(plan, rows, range(start, start + FEW)))
+            shown.append(log_ratios(plan, rows, range(start, start + 2 * FEW)))
         return mu_at_least(shown[0] > 0.0, shown[1] > 0.0)
 
     with mock.patch.object(differences_module, "FlatClipping", Forgotten):

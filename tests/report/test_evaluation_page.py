@@ -55,6 +55,7 @@ def test_everything_is_there_and_escaped(made):
     assert text.count("data:image/svg+xml") == 3
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_display_contains_releases_only(made):
     shown = shown_evaluation(made)
     tiles = {name: (estimate, ends) for name, estimate, ends in shown["tiles"]}
@@ -76,6 +77,7 @@ def test_display_contains_releases_only(made):
     assert [label for label, _ in table["rows"]] == ["<north>", "south", "all"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_confusion_shares_add_up_to_one():
     # With few positives, noisy counts are negative now and then.
     rng = np.random.default_rng(3)
@@ -111,6 +113,7 @@ def test_panels_of_a_rare_class_show_the_range_of_scores():
     assert all(left <= one.mean_score <= right for one in cells)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_pages_of_other_tasks(rows, tmp_path):
     rng = np.random.default_rng(1)
     made = evaluate_predictions(

@@ -148,6 +148,7 @@ def test_has_every_coefficient(page, binary):
         assert f"{value:.3g}" in text
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_known_noise_is_next_to_its_coefficient():
     model = fit_classifier(solver="newton")
     table, text = coefficient_table(model), Page(html.report_page(model)).text
@@ -203,6 +204,7 @@ def test_odds_ratios_have_reference_rows(of_formula):
     assert first < text.index("Effect of each column")
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_panels_have_their_own_scale_or_a_common_one(of_formula):
     def limits(figure):
         wide = {"age": "get_ylim", "ward": "get_xlim"}
@@ -263,6 +265,7 @@ def test_expectation_and_remedies_are_stated(binary):
     assert "Remedies About" in few
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_leaks_are_marked():
     with pytest.warns(PublicInformationWarning):
         estimator = fit_classifier(classes=None)
@@ -296,6 +299,7 @@ def test_names_cannot_smuggle_in_markup():
     assert names[0] in Page(text).text
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_names_that_cannot_be_seen_or_written_are_marked(binary, tmp_path):
     """A lone surrogate could not be written; a change of direction would turn words around."""
     names = ["\ud800 age", "\u202eheight", "we\x00ight\nx"]
