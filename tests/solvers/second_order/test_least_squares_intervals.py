@@ -86,7 +86,7 @@ def test_intervals_cover(kind, adjacency):
 
 
 def test_an_interval_that_forgets_privacy_noise_does_not_cover():
-    found = studied("model", budget=GaussianDP(0.25), runs=200)
+    found = studied("model", budget=GaussianDP(0.25), runs=100)
     assert coverage(found, lambda one: one.sampling).mean() < 0.85
     assert coverage(found, lambda one: one.privacy).mean() < 0.9
 

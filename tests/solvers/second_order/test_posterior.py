@@ -1,6 +1,7 @@
 """Posteriors from noisy matrices: independent computations, limits, and planted errors."""
 
 import dataclasses
+import functools
 import math
 import warnings
 
@@ -104,11 +105,12 @@ EFFECTS = np.linspace(-1.0, 1.0, 20)[np.random.default_rng(3).permutation(20)]
 EFFECTS -= EFFECTS[0]
 
 
-def coverage(runs, forget=False):
-    """Return coverage of the effects of a factor with uneven levels, and whether all are finite."""
+@functools.cache
+def inferences(runs):
+    """Return inferences about a factor with uneven levels."""
     column = {"type": "categorical", "categories": LEVELS, "reference": "l00"}
     encoder = SchemaEncoder({"columns": {"g": column}, "provenance": "public knowledge"})
-    covered, finite = [], True
+    found = []
     for seed in range(runs):
         rng = np.random.default_rng(seed)
         g = rng.choice(20, size=6000, p=SIZES / SIZES.sum())
@@ -124,7 +126,14 @@ def coverage(runs, forget=False):
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            inference = model.fit(X, y).inference_
+            found.append(model.fit(X, y).inference_)
+    return found
+
+
+def coverage(runs, forget=False):
+    """Return coverage of the effects of levels, and whether all intervals are finite."""
+    covered, finite = [], True
+    for inference in inferences(runs):
         if forget:
             none = np.zeros_like(inference.covariance)
             estimates = dataclasses.replace(inference.estimates, privacy=none)
