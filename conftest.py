@@ -2,6 +2,7 @@
 
 import functools
 import os
+import random
 import threading
 import zlib
 from unittest import mock
@@ -36,13 +37,15 @@ def _data_sets_are_parsed_once():
 
 @pytest.fixture(autouse=True)
 def _noise_of_the_test(request, monkeypatch):
-    """Bits of ``SystemNoise`` follow from the test's name.
+    """Bits of ``SystemNoise``, and seeds of NumPy's unseeded generators, follow from the name.
 
     Forked processes, and tests that put something in the place of ``os.urandom``, draw as fits do.
     """
     if request.config.getoption("--system-noise"):
         return
-    bits = np.random.PCG64(zlib.crc32(request.node.nodeid.encode()))
+    seed = zlib.crc32(request.node.nodeid.encode())
+    monkeypatch.setattr(np.random.bit_generator, "randbits", random.Random(seed).getrandbits)
+    bits = np.random.PCG64(seed)
     lock, process, urandom, words = threading.Lock(), os.getpid(), os.urandom, SystemNoise.words
 
     @functools.wraps(words)
