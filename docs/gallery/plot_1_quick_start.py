@@ -8,8 +8,8 @@ rows are treated as private, the test rows as public.
 
 # %%
 # A schema states the public facts: the range of every number and the list of every category. The
-# encoder takes them from there and learns nothing from the rows; ``row_norm_`` is the bound on the
-# length of an encoded row, and determines the sensitivity.
+# encoder uses only these facts and learns nothing from the rows. ``row_norm_`` is the bound on the
+# L2 norm of an encoded row, and determines the sensitivity.
 
 from dpglm import LogisticRegression
 from dpglm.datasets import load_adult
@@ -21,7 +21,7 @@ X, y = encoder.transform(adult.data), adult.target
 train, test = adult.train, adult.test
 
 # %%
-# The plan states every release and its noise before any row is seen; ``fit`` carries it out.
+# The plan states every release and its noise before any row is read; ``fit`` executes it.
 
 model = LogisticRegression(
     epsilon=1.0, delta=1e-5, classes=["<=50K", ">50K"], row_norm=encoder.row_norm_
@@ -38,7 +38,7 @@ print(f"accuracy on the test rows: {model.score(X[test], y[test]):.3f}")
 print(model.privacy_.statement())
 
 # %%
-# Beside the same model without privacy:
+# Compared with the same model without privacy:
 
 import matplotlib.pyplot as plt
 import sklearn.linear_model

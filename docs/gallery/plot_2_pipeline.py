@@ -7,8 +7,8 @@ without the data.
 """
 
 # %%
-# Rows of California housing lie far from the origin compared with their spread: the mean of the
-# rows is worth a part of the budget. ``PrivatePipeline`` divides one budget between the steps.
+# Rows of California housing lie far from the origin compared with their spread, so subtracting a
+# private mean gains accuracy. ``PrivatePipeline`` divides one budget between the steps.
 
 import numpy as np
 
@@ -30,7 +30,7 @@ model.fit(X[train], y[train])
 print(f"R squared on the test rows: {model.score(X[test], y[test]):.3f}")
 
 # %%
-# The budget of each stage. Gaussian releases compose in squares of mu, so the shares add up to one.
+# The budget of each stage. Squares of mu add up for Gaussian releases, so the shares sum to one.
 
 import matplotlib.pyplot as plt
 
@@ -58,7 +58,7 @@ with tempfile.TemporaryDirectory() as folder:
 print(verification.summary())
 
 # %%
-# A certificate that claims more than the noise supports is found out:
+# ``verify`` detects a certificate that claims more privacy than its noise gives:
 
 import dataclasses
 

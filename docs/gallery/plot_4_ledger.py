@@ -26,7 +26,7 @@ ledger = PrivacyLedger.create(
 )
 
 # %%
-# An analysis states its label and its own epsilon; the ledger adds up the events.
+# Each analysis has a label and its own epsilon; the ledger adds up the charges.
 
 housing = load_california_housing()
 encoder = SchemaEncoder(housing.schema).fit(housing.data)
@@ -53,7 +53,7 @@ for (label, model), target in zip(studies.items(), targets, strict=True):
     print(f"{label}: {together[-1]:.2f} spent in total")
 
 # %%
-# Three fits of epsilon 0.5 do not cost 1.5 together: Gaussian noise adds up in squares of mu.
+# Three fits of epsilon 0.5 cost less than 1.5 together: for Gaussian noise, squares of mu add up.
 
 import matplotlib.pyplot as plt
 
@@ -68,7 +68,7 @@ axes.legend(loc="lower right")
 plt.show()
 
 # %%
-# The record is a chain of digests; ``verify`` recomputes it, and the price of every event. It
+# The record is a chain of digests. ``verify`` recomputes it and the cost of every entry, and
 # returns the errors that it finds.
 
 assert ledger.verify() == ()

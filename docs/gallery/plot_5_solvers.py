@@ -2,12 +2,12 @@
 Solvers compared
 ================
 
-Four solvers for the same logistic regression, at equal privacy. `Choosing a solver
-<../choosing.html>`_ says which to prefer where; this is why.
+Four solvers for the same logistic regression, at equal privacy. :doc:`Solvers </solvers/index>`
+has the rule by which the default is chosen; this script illustrates it.
 """
 
 # %%
-# Adult once more: 32561 training rows and 108 columns.
+# Adult has 32561 training rows and 108 columns.
 
 from sklearn.metrics import roc_auc_score
 
@@ -22,7 +22,7 @@ train, test = adult.train, adult.test
 
 # %%
 # Every solver gets the same budget, the same public facts, and its default settings. Noise differs
-# from fit to fit: `Solvers compared <../comparison.html>`_ has means of ten, of all solvers.
+# from fit to fit: :doc:`Solvers compared </evidence/comparison>` has means over ten fits of each.
 
 solvers = ["newton", "noisy_gd", "objective_perturbation", "output_perturbation"]
 epsilons = [0.1, 0.5, 2.0]

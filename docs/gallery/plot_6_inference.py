@@ -2,12 +2,12 @@
 Confidence intervals
 ====================
 
-Standard errors, tests and intervals that count sampling and privacy noise together.
+Standard errors, tests and intervals that include sampling error and privacy noise.
 """
 
 # %%
-# A model by formula, without a penalty, on one row for each of 48,842 people. The releases for
-# intervals are part of the same budget.
+# A model from a formula, without a penalty, with one row for each of 48,842 people. The releases
+# for intervals use the same budget.
 
 import numpy as np
 
@@ -32,7 +32,7 @@ print(inference.summary())
 print(inference.summary(exponentiate=True))
 
 # %%
-# The picture of the report page: bars are the intervals.
+# The figure of the report page, with intervals as bars.
 
 from dpglm.report.plots import coefficients
 

@@ -2,13 +2,13 @@
 Additive models
 ===============
 
-Prices of houses: a private additive model of California's blocks of houses: a curve for each
-column, and a map of places. The training rows are treated as private, the test rows as public.
+A private additive model of house prices in California, with a curve for each column and a map. The
+training rows are treated as private, the test rows as public.
 """
 
 # %%
-# The schema has bounds from public knowledge. Knots lie between them, as many as rows and budget
-# can bear: ``resolve`` says so before a row is read.
+# The schema has bounds from public knowledge. The number of knots between them depends on rows and
+# budget: ``resolve`` states it before a row is read.
 
 from dpglm import AdditiveRegressor
 from dpglm.datasets import load_california_housing
@@ -21,7 +21,7 @@ model = AdditiveRegressor(
 print(model.resolve(n_rows=len(train)))
 
 # %%
-# The fit is that of a linear model of fixed features, at the price of such a model.
+# The fit is that of a linear model of fixed features, at the same privacy cost.
 
 model.fit(housing.data.iloc[train], housing.target[train])
 print(
@@ -29,7 +29,7 @@ print(
 )
 
 # %%
-# For comparison, the linear model of the same table, at the same price:
+# For comparison, the linear model of the same table, with the same budget:
 
 from dpglm import PrivatePipeline, Ridge
 from dpglm.preprocessing import SchemaEncoder
@@ -43,13 +43,13 @@ line = PrivatePipeline(
 print(f"a linear model: {line.score(housing.data.iloc[test], housing.target[test]):.3f}")
 
 # %%
-# The curves of the model, each on its own scale. The shading is privacy noise, which is small here.
+# The curves of the model, each on its own scale. The shading is the band.
 # Income has the largest effect; the map shows the coast.
 
 model.plot_shapes(most=6)
 
 # %%
-# Request a direction where you know it: released curves are projected, which costs no privacy.
+# Request a direction if you know it: released curves are projected, which costs no privacy.
 
 rising = AdditiveRegressor(
     housing.schema, monotone={"MedInc": 1, "AveOccup": -1}, epsilon=1.0, delta=1e-5

@@ -46,7 +46,7 @@ table = {
 print(f"{len(person)} rows of {n_persons} persons, {np.sum(event[person, month])} events")
 
 # %%
-# The public facts are: the length of the study, its arms, the ages that it admitted.
+# The public facts are the length of the study, its arms, and the admitted ages.
 
 schema = {
     "columns": {
@@ -73,8 +73,8 @@ print(model.privacy_.statement().partition("\n\n")[0])
 
 # %%
 # The odds ratio of treatment and of ten more years, with intervals for sampling and privacy noise.
-# Given that a person has had no event, months are independent under the model; where they may not
-# be, as when persons have a frailty of their own, say ``inference="robust"``.
+# Under the model, months are independent as long as a person has had no event. If this may fail,
+# for example because people differ in frailty, use ``inference="robust"``.
 
 inference = model.inference_
 for name, factor in (("arm[treated]", 1.0), ("age", 10.0)):
@@ -85,7 +85,7 @@ for name, factor in (("arm[treated]", 1.0), ("age", 10.0)):
     )
 
 # %%
-# Hazards, and the survival that follows from them, of persons of 60 years; dashed: the true ones.
+# Hazards and survival of people of 60 years; the true values are dashed.
 
 import matplotlib.pyplot as plt
 

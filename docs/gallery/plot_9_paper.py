@@ -9,9 +9,9 @@ is a high income associated with sex, given age, education and hours of work?
 # %%
 # One study: a baseline table by sex, a logistic regression with an interaction and a spline of age,
 # its predictions averaged over all rows with sex set to each value, and an evaluation on held-out
-# rows. Knots are at ages that many people have: with knots at the bounds, 17 and 90, few rows would
-# decide on coefficients, and would be down-weighted. ``inference="robust"`` down-weights fewer rows
-# and does not need the model to be right. Nothing is spent until ``run``.
+# rows. Knots are at frequent ages: with knots at the bounds, 17 and 90, few rows would
+# determine coefficients, and would be downweighted. ``inference="robust"`` downweights fewer rows
+# and does not assume that the model is right. Nothing is spent until ``run``.
 
 import matplotlib.pyplot as plt
 
