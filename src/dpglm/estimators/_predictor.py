@@ -315,7 +315,7 @@ class Predictor(abc.ABC):
 
     @checked
     def export(self, to: str, *, schema: Schema | None = None) -> Any:
-        """Write the predictions in another language, for scores where the rows are.
+        """Write the model as SQL, Python or ONNX, to score rows elsewhere.
 
         Parameters
         ----------
@@ -399,7 +399,7 @@ class ClassPredictor(Predictor):
 
     @_if_it_classifies  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Any:
-        """Predict the linear scores of a classifier, of rows of all kinds that ``fit`` takes.
+        """Return the linear scores of a classifier for rows of any kind that ``fit`` takes.
 
         Their shape is (n,) for two classes, where positive scores mean ``classes_[1]``, and (n,
         n_classes) for more. The kind of array is that of ``predict``.

@@ -134,22 +134,22 @@ def evaluate(
 
     Notes
     -----
-    Two classes: an eighth of the squared budget finds the cells of scores. Eight rounds of counts
-    refine cells that contain many rows, and a ninth one merges them into a few of nearly equal
-    mass. Then the negative and the positive rows in these cells are counted, and log losses (each
-    clipped to 8), squared errors and predictions are added up. The counts yield the ROC curve, AUC,
-    precision, recall, calibration and other metrics. The AUC depends on the order of scores only:
-    scores that agree in 12 digits are equal, and its intervals contain every order of the scores
-    that the rounds could not separate. Several classes: a confusion matrix, ranks of the true
-    class, such counts for each class, and sums of losses. Numbers: sums of residuals, of their
-    sizes and squares, of targets and their squares, clipped to ``target_bounds``, and counts of
-    residuals and targets in cells.
+    For two classes, an eighth of the squared budget (mu squared) determines cells of scores. Eight
+    rounds of counts refine cells with many rows, and a ninth merges them into a few cells with
+    nearly equal counts. The next release has the negative and positive rows in each cell, and sums
+    of log losses (each clipped to 8), squared errors and predictions. All metrics are computed from
+    it. The AUC depends on the order of scores only: scores that agree in 12 digits are equal, and
+    its intervals allow for every order of the scores that share a cell. For several classes, the
+    release has a confusion matrix, ranks of the true class, such counts for each class, and sums of
+    losses. For numbers, it has sums of residuals, of their sizes and squares, and of targets and
+    their squares, clipped to ``target_bounds``, and counts of residuals and targets in cells.
 
     Privacy: one Gaussian release (numbers) or ten (classes) under ``adjacency``. A row is in one
     cell of each table, so that its weighted contributions to all tables of a release have an L2
     norm of at most 1. ``privacy_`` covers these rows, and not those of the fit of the model. Under
     ``add_remove``, and with ``where``, no bit of a prediction may depend on other rows. Models of
-    dpglm ensure it; for others it is declared, and many libraries round a row by its position.
+    dpglm ensure this. For other models you declare it: in many libraries, rounding depends on the
+    position of a row.
 
     References
     ----------

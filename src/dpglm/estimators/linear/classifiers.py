@@ -501,11 +501,11 @@ class GeneralizedLinearClassifier(PrivateMarginClassifier):
 class RidgeClassifier(PrivateClassifier):
     """Private ridge classifier: least squares for two classes, sparsemax loss for more.
 
-    Two classes are least squares of targets 1 and -1,
-    ``(1/n) sum (y - X w)^2 / 2 + alpha/(2 n) |w|^2``: scikit-learn's objective, scaled. For more
-    classes the sparsemax loss (``dpglm.problem.Sparsemax``) with the same penalty replaces the
-    squares. It equals them while scores lie between the class codes, and is constant for rows that
-    are well inside their class, so gradients are bounded.
+    Two classes are fitted by least squares with targets 1 and -1: the objective
+    ``(1/n) sum (y - X w)^2 / 2 + alpha/(2 n) |w|^2`` is scikit-learn's, scaled. For more classes
+    the sparsemax loss (``dpglm.problem.Sparsemax``) replaces the squared loss. It equals the
+    squared loss while scores lie between the class codes, and is constant for rows that are well
+    inside their class, so gradients are bounded.
 
     Scores rank the classes; they are not probabilities. Unlike softmax, the noise does not grow
     with the number of classes.
