@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import argparse
 import ast
-import io
 import re
-import tokenize
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -58,9 +56,7 @@ def text_of(path: Path) -> str:
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value
     ]
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    parts += [one.string.lstrip("# ") for one in tokens if one.type == tokenize.COMMENT]
-    return "\n".join(parts)
+    return "\n".join([*parts, *re.findall(r"(?m)(?:^\s*|  )#+ (.*)$", source)])
 
 
 def files(paths: Sequence[Path]) -> list[Path]:
