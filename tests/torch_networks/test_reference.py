@@ -10,9 +10,6 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from opacus import GradSampleModule
-from opacus.optimizers import DPOptimizer
-from opacus.optimizers import optimizer as opacus_optimizer
 
 from dpglm.audit.games import Recording
 from dpglm.oracle.projection import GaussianMatrix
@@ -137,6 +134,10 @@ def test_a_run_is_the_plain_loop(solver, settings):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_dp_sgd_is_that_of_opacus(dtype, momentum):
+    from opacus import GradSampleModule
+    from opacus.optimizers import DPOptimizer
+    from opacus.optimizers import optimizer as opacus_optimizer
+
     module, (X, y) = network(dtype), tensors(dtype=dtype)
     solver = D2P2.dp_sgd(normalize=False, sampling_rate=0.4, **SHORT)
     plan = planned(solver, module=module, momentum=momentum)
