@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 
@@ -138,12 +139,18 @@ def test_rare_category_lengthens_intervals_little():
     assert none.differences.standard_errors[0] < error
 
 
+@functools.cache
+def effects_of(runs):
+    """Return the effects that studies of fresh tables state."""
+    made = study(epsilon=0.7)
+    return [made.run(table(6000, seed), random_state=seed).effects for seed in range(runs)]
+
+
 def covered(runs, spoil=lambda found: found):
     age = table(400_000, seed=10**6)["age"]
     truth = [expit(score(age, one)).mean() for one in (0.0, 1.0)]
     hits = []
-    for seed in range(runs):
-        found = spoil(study(epsilon=0.7).run(table(6000, seed), random_state=seed).effects)
+    for found in map(spoil, effects_of(runs)):
         (low, high), (first, last) = found.differences.intervals[0], found.ratios.intervals[0]
         hits.append(low <= truth[1] - truth[0] <= high and first <= truth[1] / truth[0] <= last)
     return float(np.mean(hits))

@@ -96,7 +96,7 @@ def noise_over_claim():
     plan = SufficientStatistics(inference="model").plan(Problem(Squared()), GaussianDP(1.0), SPEC)
     X, y = make_data(np.random.default_rng(2))
     rows = prepare_rows(X, y, SPEC)
-    found = [run(plan, rows, SeededNoise(seed)).uncertainty for seed in range(80)]
+    found = [run(plan, rows, SeededNoise(seed)).uncertainty for seed in range(50)]
     claimed = np.mean([np.diag(one.privacy) for one in found], axis=0)
     return np.var([one.center for one in found], axis=0) / claimed
 

@@ -136,7 +136,7 @@ def test_releases_spend_the_budget():
 def test_coefficient_noise_equals_its_report(adjacency):
     X, y = make_data(Logistic(), n=5000, d=4)
     found, said = [], []
-    for seed in range(80):
+    for seed in range(50):
         solution = solve(
             X, y, Problem(Logistic()), ApproximateDP(2.0, 1e-5), adjacency, seed, inference="model"
         )
