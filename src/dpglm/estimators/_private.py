@@ -256,11 +256,11 @@ class PrivateFit(BudgetParameters, own_first=False):
     adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
         Neighbouring relation, see ``dpglm.privacy.Adjacency``.
     n_rows : int, optional
-        Public number of rows; an approximate figure is enough. Required for
-        ``adjacency="add_remove"`` only, where the true number is private.
+        Public number of rows; an approximate figure is enough. Declare it if the true number is
+        private: for "add_remove", and with ``groups`` for "replace_one". A fit without it uses the
+        true number, with a warning.
     n_groups : int, optional
-        Public number of groups, for a fit with ``groups`` and its ``plan``. Required for
-        ``adjacency="add_remove"`` only, where the true number is private.
+        Public number of groups, for a fit with ``groups`` and its ``plan``; as ``n_rows``.
     max_rows_per_group : int, optional
         Maximum number of rows used per group; larger groups are subsampled at random in each fit.
         Default: all rows.
