@@ -127,31 +127,45 @@ def straight(x):
     return x @ np.linspace(0.5, -0.3, x.shape[1])
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "bound", "most"), [(0.3, 5.0, 0.0025), (1.0, 5.0, 0.0025), (4.0, 2.0, 0.0035)]
-)
-def test_straight_effects_lose_little_accuracy(monkeypatch, epsilon, bound, most):
-    facts, x, y, part, rows = generated(straight, bound=bound)
+def losses(monkeypatch, seeds, *, n=16_000, bound=5.0, **parameters):
+    """Return the loss of R squared to straight lines, with and without the average."""
+    facts, x, y, part, rows = generated(straight, n=n, bound=bound)
     design = np.column_stack([x, np.ones(len(x))])
     line = np.linalg.lstsq(design[:part], y[:part], rcond=None)[0]
     best = np.mean((y[part:] - design[part:] @ line) ** 2)
 
     def loss():
         found = []
-        for seed in range(3):
-            model = AdditiveRegressor(facts, epsilon=epsilon, delta=1e-5, random_state=seed)
+        for seed in range(seeds):
+            model = AdditiveRegressor(facts, delta=1e-5, random_state=seed, **parameters)
             model.fit(rows[0], y[:part])
             found.append(np.mean((y[part:] - model.predict(rows[1])) ** 2) - best)
         return np.mean(found) / np.var(y)
 
-    assert loss() < most
+    averaged = loss()
     monkeypatch.setattr(models, "straightened", lambda w, *_: w)
-    assert loss() > 0.004
+    return averaged, loss()
 
 
-def test_clear_bends_are_not_straightened():
+@pytest.mark.parametrize(
+    ("epsilon", "bound", "most"), [(0.3, 5.0, 0.0025), (1.0, 5.0, 0.0025), (4.0, 2.0, 0.0035)]
+)
+def test_straight_effects_lose_little_accuracy(monkeypatch, epsilon, bound, most):
+    averaged, released = losses(monkeypatch, 3, bound=bound, epsilon=epsilon)
+    assert averaged < most
+    assert released > 0.004
+
+
+@pytest.mark.parametrize(("n", "epsilon"), [(4_000, 1.0), (16_000, 0.15)])
+def test_single_bends_of_straight_effects_shrink_in_common(monkeypatch, n, epsilon):
+    averaged, released = losses(monkeypatch, 6, n=n, epsilon=epsilon, segments=2)
+    assert averaged < 0.6 * released
+
+
+@pytest.mark.parametrize("segments", ["auto", 2])
+def test_clear_bends_are_not_straightened(segments):
     facts, _, y, part, rows = generated(lambda x: 0.5 * np.abs(x[:, 0]) + straight(x))
-    model = AdditiveRegressor(facts, epsilon=1.0, delta=1e-5, random_state=0)
+    model = AdditiveRegressor(facts, segments=segments, epsilon=1.0, delta=1e-5, random_state=0)
     solution, encoded = model.fit(rows[0], y[:part]).solution_, model.schema_
     w, *_ = shrunk_bends(solution.w, solution.precision, encoded)
     known = information_of(solution, encoded)

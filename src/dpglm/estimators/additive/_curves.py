@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import numbers
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -95,8 +96,7 @@ def shrunk_bends(w: Floats, precision: Floats, schema: Schema) -> tuple[Floats, 
     except np.linalg.LinAlgError:
         # Return the released coefficients without shrinkage.
         return unchanged
-    same_bends = np.eye(len(known))
-    kept, slopes = (same + moves @ (one - same_bends) @ bends.T for one in (kept, slopes))
+    kept, slopes = (same + moves @ (one - np.eye(len(known))) @ bends.T for one in (kept, slopes))
     shrunk = kept @ w
     is_finite = np.isfinite(shrunk).all() and np.isfinite(slopes).all()
     return (shrunk, kept, slopes) if is_finite else unchanged
@@ -109,11 +109,12 @@ def straightened(
 
     With the mean g of the released gradients, at points of mean v, ``r = K v - g = K theta + e``.
     The covariance of e counts noise, sampling, and the noise in the curvature K. Bends have one
-    variance for each term, by marginal likelihood. Slopes are about the released ones, with the
-    mean square of these as variance, and levels are the released ones. The weight is Akaike's for
-    lines, which lack the variances, times the known share of the least known slope: Burnham and
-    Anderson, *Model selection and multimodel inference* (2002), section 2.9. So clear bends stay
-    as they are. Privacy: post-processing.
+    variance for each term, by marginal likelihood; terms with one bend have theirs in common, as
+    one bend does not identify a variance. Slopes are about the released ones, with the mean square
+    of these as variance, and levels are the released ones. The weight is Akaike's for lines, which
+    lack the variances: Burnham and Anderson, *Model selection and multimodel inference* (2002),
+    section 2.9. It is times the square of the least known share of variance, of slopes and of each
+    term's best known bend: evidence and gain are in that share. Privacy: post-processing.
     """
     terms, size = schema.additive_encoding.terms, len(w)
     if information is None or present(solution.response).share < 1.0:
@@ -122,11 +123,14 @@ def straightened(
     is_free = np.ones(size, dtype=bool)
     for term in terms:
         is_free[term.features] = len(term.axes) > 1 or term.axes[0].line is not None
+    blocks.sort(key=lambda one: one.shape[1])
     bends = np.hstack([np.eye(size)[:, -1:], *blocks])[is_free]
     lines, bends = np.linalg.qr(bends, mode="complete")[0][:, bends.shape[1] :], bends[:, 1:]
-    # A variance needs more than one bend.
-    if not (bends.size and lines.size) or bends.shape[1] < 2 * len(blocks):
+    if not (bends.size and lines.size):
         return w
+    counts = [one.shape[1] for one in blocks]
+    single = counts.count(1)
+    sizes = [single] * (single > 0) + counts[single:]
     released, found = solution.w[is_free], solution.w.copy()
     try:
         error = information.sampling + information.privacy(solution.w)
@@ -137,8 +141,11 @@ def straightened(
         variance = max(float(np.mean(slopes**2)), _TINY)
         known = known[np.ix_(is_free, is_free)] + lines @ lines.T / variance
         pulled += lines @ slopes / variance
-        sizes = [one.shape[1] for one in blocks]
         moves, marginal = _marginal(known, bends)
+        # The share of each coefficient that stays unknown if bends vary as slopes do.
+        left = np.linalg.inv(np.eye(len(marginal)) + variance * marginal)
+        parts = itertools.pairwise(np.cumsum([0, *counts]))
+        unknown = max(np.linalg.eigvalsh(left[a:b, a:b])[0] for a, b in parts)
         pulled_bends = moves.T @ pulled
         variances, covariance, _ = _variances(pulled_bends, marginal, bends.T @ released, sizes)
         of_each = np.repeat(variances, sizes)
@@ -149,8 +156,8 @@ def straightened(
         covariance = np.linalg.inv(known + (bends / of_each) @ bends.T)
     except np.linalg.LinAlgError:
         return w
-    unknown = np.einsum("ij,ij->j", lines, covariance @ lines) / variance
-    weight = float(special.expit(len(blocks) - gain)) * max(1.0 - float(unknown.max()), 0.0)
+    unknown = max(unknown, np.einsum("ij,ij->j", lines, covariance @ lines).max() / variance)
+    weight = float(special.expit(len(sizes) - gain)) * max(1.0 - float(unknown), 0.0) ** 2
     found[is_free] = covariance @ pulled
     found = w + weight * (found - w)
     return found if np.isfinite(found).all() else w

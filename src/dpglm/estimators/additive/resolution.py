@@ -271,15 +271,12 @@ def resolved(
         reason = "as declared in the schema"
     n_features = rule.n_features(settings)
     signal = rule.signal_per_feature(n_features)
-    solver = None
     # Straight lines and levels are a linear model; its default is best for them.
     as_linear = not _has_bends(schema, settings) or (
         not (is_squared or has_log_link) and rule.resolves_hessians(settings)
     )
-    if not as_linear:
-        solver = _solver(
-            signal, n_rows, n_features, is_squared=is_squared, has_log_link=has_log_link
-        )
+    facts = {"is_squared": is_squared, "has_log_link": has_log_link}
+    solver = None if as_linear else _solver(signal, n_rows, n_features, **facts)
     return Resolution(settings, rule.signal, signal, reason, solver)
 
 
@@ -306,12 +303,9 @@ def with_segments(schema: Schema, segments: Mapping[Any, Any]) -> Schema:
 
 def _has_bends(schema: Schema, settings: Additive) -> bool:
     """Whether a curve, or the scale of an ordered category, has an interior knot."""
-    axes = [
-        axis
-        for term in AdditiveEncoding(schema.plain_columns, settings).terms
-        for axis in term.axes
-    ]
-    return any(axis.line is not None and len(axis.line) > 2 for axis in axes)
+    terms = AdditiveEncoding(schema.plain_columns, settings).terms
+    lines = (axis.line for term in terms for axis in term.axes)
+    return any(line is not None and len(line) > 2 for line in lines)
 
 
 def _solver(
