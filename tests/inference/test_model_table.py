@@ -105,3 +105,16 @@ def test_summary_has_every_format():
     assert FORMULA in summary.to_html()
     assert summary.to_markdown().startswith("**LogisticRegression: coefficients**")
     assert "odds ratio" in str(summary)
+
+
+def test_random_intercepts_are_one_row_and_not_tested():
+    mixed, fixed = fitted("ill ~ age + (1 | dose)"), fitted("ill ~ age + C(dose)")
+    text = str(dpglm.table([mixed, fixed]))
+    ((name, scales),) = mixed.inference_.variance_components.items()
+    assert name == "(1 | dose)"
+    found = row(text, "(1 | dose), SD")
+    assert list(map(float, re.findall(r"[\d.]+", found)[1:])) == pytest.approx(scales, rel=0.06)
+    assert "(1 | dose)[" not in text
+    assert "1 (reference)" in text
+    assert list(mixed.inference_.anova()) == ["age"]
+    assert list(fixed.inference_.anova()) == ["age", "C(dose)"]

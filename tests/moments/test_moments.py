@@ -192,6 +192,35 @@ def test_select_drops_terms_without_effect(exact, method):
     assert (ends[:, 0] < single[:, 0]).all()
 
 
+def test_dates_and_missing_values_are_columns(tmp_path):
+    rng = np.random.default_rng(0)
+    days, gap = rng.integers(0, 700, N), rng.random(N) < 0.2
+    opened = np.datetime64("2020-01-01") + days
+    sunday = (days + 2) % 7 == 6  # 2020-01-01 was a Wednesday.
+    y = 0.01 * days + 2.0 * sunday + 1.5 * gap + rng.normal(size=N)
+    table = {"opened": opened, "x": np.where(gap, np.nan, rng.uniform(-3, 3, N)), "y": y}
+    date = {"type": "date", "low": "2020-01-01", "high": "2021-12-31"}
+    schema = SCHEMA | {
+        "columns": {
+            "opened": date | {"parts": {"weekday": "categorical"}},
+            "x": {"low": -3, "high": 3, "missing": {"value": 0, "indicator": True}},
+        }
+    }
+    found = dpglm.release_moments(
+        table, schema, weighting="none", budget=GaussianDP(1e7), random_state=0
+    )
+    found.save(tmp_path / "moments.json")
+    dummies = [(days + 2) % 7 == day for day in range(1, 7)]
+    expected, errors, _ = least_squares(days, *dummies, gap, np.nan_to_num(table["x"]), y=y)
+    for moments in (found, module.load_moments(tmp_path / "moments.json")):
+        fit = moments.regress("y ~ opened + opened_weekday + x_missing + x")
+        assert fit.inference_.params[1:] == pytest.approx(expected[1:], abs=2e-3)
+        assert fit.inference_.standard_errors[1:] == pytest.approx(errors[1:], rel=0.01)
+        predicted = expected[0] + np.column_stack([days, *dummies, gap]) @ expected[1:-1]
+        predicted += np.nan_to_num(table["x"]) * expected[-1]
+        assert fit.predict(table) == pytest.approx(predicted, abs=2e-2)
+
+
 def test_saved_moments_give_the_same_answers(exact, tmp_path):
     path = tmp_path / "moments.json"
     exact.save(path)
@@ -210,7 +239,7 @@ def test_saved_moments_give_the_same_answers(exact, tmp_path):
 @pytest.mark.parametrize(
     ("place", "value"),
     [
-        (("schema", "columns", 0, "high"), 30),
+        (("schema", "columns", "x", "high"), 30),
         (("columns",), ["x", "z", "g"]),
         (("terms",), []),
     ],

@@ -67,3 +67,18 @@ def test_a_seed_is_said(table, tmp_path):
     made = describe(table, Schema.from_dict(SCHEMA), random_state=0)
     write_description(made, tmp_path / "page.html")
     assert "NOT PRIVATE" in (tmp_path / "page.html").read_text()
+
+
+def test_dates_are_dates_in_text_and_page():
+    columns = {"opened": {"type": "date", "low": "2019-01-01", "high": "2021-12-31"}}
+    schema = {"columns": columns, "provenance": "made up"}
+    days = np.datetime64("2020-01-01") + np.arange(6000) % 301
+    found = describe({"opened": days}, schema, epsilon=20.0, random_state=0)
+    one = found["opened"].quantiles[0.5]
+    first = np.datetime64("1970-01-01")
+    median, low, high = (first + round(day) for day in (one.estimate, one.low, one.high))
+    assert abs(median - np.datetime64("2020-05-30")) < np.timedelta64(5, "D")
+    assert f"50 %: {median} [{low}, {high}]" in str(found.summary())
+    assert "standard deviation 8" in str(found.summary())
+    text = re.sub(r"<[^>]+>|\s+", " ", description_page(found))
+    assert re.search(rf"median +{median} +{low} to {high} ", text)

@@ -205,6 +205,28 @@ def test_odds_ratios_have_reference_rows(of_formula):
 
 
 @pytest.mark.usefixtures("no_pictures")
+def test_random_intercepts_are_one_line(of_formula):
+    rng = np.random.default_rng(0)
+    table = {"age": rng.uniform(20, 80, size=8000), "ward": rng.choice(["a", "b", "c"], 8000)}
+    table["ill"] = (rng.logistic(size=8000) + table["age"] / 20.0 > 2.5).astype(int)
+    model = from_formula(
+        "ill ~ (1 | ward) + age",
+        of_formula.transformers_[0][1].schema,
+        LogisticRegression(inference=True),
+        epsilon=4.0,
+        random_state=0,
+    ).fit(table)
+    text = Page(html.report_page(model)).text
+    ((scale, low, high),) = model.inference_.variance_components.values()
+    assert f"Random intercepts: (1 | ward): SD {scale:.3g} ({low:.3g} to {high:.3g})." in text
+    cells = {row[0]: row[1] for row in model.inference_.summary().cells()}
+    assert set(cells) == {"intercept", "age"}
+    assert f"intercept {cells['intercept']} " in text
+    assert f"age {cells['age']} " in text
+    assert "(1 | ward)[" not in text[text.index("std err") : text.index("SD")]
+
+
+@pytest.mark.usefixtures("no_pictures")
 def test_panels_have_their_own_scale_or_a_common_one(of_formula):
     def limits(figure):
         wide = {"age": "get_ylim", "ward": "get_xlim"}

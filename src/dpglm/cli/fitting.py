@@ -100,6 +100,8 @@ class ModelOptions:
 
     def make(self, schema: Schema, **parameters: Any) -> Any:
         """Make the estimator for a schema, with parameters that other options decide."""
+        from dpglm.estimators.linear._base import of_schema
+
         if self.target is not None and self.target != schema.target.name:
             raise CommandError(
                 f"--target {self.target}: the schema's target is {schema.target.name!r}; name that "
@@ -127,6 +129,7 @@ class ModelOptions:
             known["fit_intercept"] = False
         parameters |= {"row_norm": schema.row_norm, **known}
         made = make_estimator(name, self.settings, self.inference, **parameters)
+        made.set_params(**of_schema(made, made.solver, schema))
         if made.fit_intercept and not schema.encoding.has_intercept:
             raise CommandError(f"--set fit_intercept=true: the formula {schema.formula!r} has none")
         if schema.encoding.has_intercept and not made.fit_intercept:

@@ -44,7 +44,7 @@ from dpglm.privacy.noise.source import warn_of_seed
 from dpglm.solvers.parts.defaults import MARGIN
 from dpglm.study.planning import StudyPlan
 from dpglm.study.running import read_columns, run
-from dpglm.tables.schema import Schema
+from dpglm.tables.schema import Schema, SchemaDocument
 from dpglm.tabulate import normal_quantile
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -125,7 +125,7 @@ class Contrast:
 class _Stored:
     """The content of a file of an effect."""
 
-    schema: Schema
+    schema: SchemaDocument
     formula: str | None
     overlap: float
     design_effect: float

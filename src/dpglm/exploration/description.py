@@ -19,11 +19,14 @@ from dpglm.tables.cells import listed
 from dpglm.tables.columns import Column, PaidFor
 from dpglm.tables.schema import Schema
 from dpglm.tables.targets import TargetColumn
+from dpglm.tables.times import date_text
 from dpglm.tabulate import (
     Number,
     ReleasedTables,
     TabulatedResult,
     check_quantiles,
+    ends_of,
+    estimate_of,
     normal_quantile,
     with_interval,
 )
@@ -108,19 +111,26 @@ def two_digits(value: float) -> str:
     return f"{0.0 + round(value, 2):.2f}"
 
 
+def in_words(column: ColumnDescription, one: Number) -> tuple[str, ...]:
+    """Write a number of a column with its ends for these rows, and for the population if any."""
+    ends = one.low, one.high, one.population_low, one.population_high
+    if column.column.is_date and one is not column.spread:
+        return tuple(date_text(round(day)) for day in (one.estimate, *ends) if day is not None)
+    return estimate_of(one), *ends_of(*ends[:2]), *ends_of(*ends[2:])
+
+
 def _column(column: ColumnDescription) -> list[str]:
     lines = [column.name]
     if column.mean is None and column.column.n_bins:
         lines.append("  mean, standard deviation and quantiles: too few values to estimate them")
     if column.mean is not None and column.spread is not None:
-        lines.append(
-            f"  mean {with_interval(column.mean)}, "
-            f"standard deviation {with_interval(column.spread)}"
+        mean, spread, *quantiles = (
+            "{} [{}, {}]".format(*in_words(column, one))
+            for one in (column.mean, column.spread, *column.quantiles.values())
         )
-        quantiles = ", ".join(
-            f"{100.0 * q:g} %: {with_interval(one)}" for q, one in column.quantiles.items()
-        )
-        lines.append(f"  quantiles {quantiles}")
+        lines.append(f"  mean {mean}, standard deviation {spread}")
+        named = zip(column.quantiles, quantiles, strict=True)
+        lines.append("  quantiles " + ", ".join(f"{100.0 * q:g} %: {one}" for q, one in named))
     longest = max(share.estimate for share in column.shares) or 1.0
     shown = shown_cells(column)
     for place in shown:

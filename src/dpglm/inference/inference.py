@@ -336,11 +336,13 @@ class Inference(HasEffects):
     def anova(self) -> Anova:
         """Test each term of the model, given all other terms.
 
-        The result is a mapping from terms to Wald tests; its text is a table of them.
+        The result is a mapping from terms to Wald tests; its text is a table of them. Random
+        intercepts have no such test, as their estimates are shrunk: see ``variance_components``.
         """
         tests, each = {}, np.eye(len(self.names))
         for name, term in self.named.terms.items():
-            tests[name] = self.wald_test(each[list(map(self.names.index, term.coefficients))])
+            if name not in self.variance_components:
+                tests[name] = self.wald_test(each[list(map(self.names.index, term.coefficients))])
         return table_of_tests(f"{self.title}: terms", tests, self.unknown)
 
     def contrast(

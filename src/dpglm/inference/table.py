@@ -49,7 +49,8 @@ def table(
     -------
     ModelTable
         With rows for the terms of all models, a row for the reference category of a categorical
-        term, one joint test for a spline, and the budgets in the footer.
+        term, one joint test for a spline, the standard deviation of random intercepts, and the
+        budgets in the footer.
 
     Raises
     ------
@@ -188,7 +189,11 @@ def _rows_of(
             own = reference if term.name in model.terms else ""
             yield own if name is None else found.get(name, "")
 
-    if term.levels:
+    scales = [model.variance_components.get(term.name) for model in models]
+    if any(scales):
+        written = ("{:.2g} ({:.2g}, {:.2g})".format(*one) if one else "" for one in scales)
+        yield f"{term.name}, SD", *written
+    elif term.levels:
         is_reference = any(name is None for _, name in term.levels)
         yield (term.name if is_reference else f"{term.name} (vs mean)", *blank)
         yield from ((f"  {label}", *cells(name)) for label, name in term.levels)

@@ -51,9 +51,12 @@ class MomentBasis:
 
     @functools.cached_property
     def described(self) -> tuple[Column, ...]:
-        """The columns of the table, the target last."""
-        every = columns_of(self.schema)
-        return tuple(one for one in every if one.name in self.columns)
+        """The columns as numbers and categories, the target last."""
+        return tuple(one.plain for one in self._columns.values())
+
+    @functools.cached_property
+    def _columns(self) -> dict[str, Column]:
+        return {one.name: one for one in columns_of(self.schema) if one.name in self.columns}
 
     @functools.cached_property
     def encoding(self) -> FormulaEncoding:
@@ -112,7 +115,8 @@ class MomentBasis:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the columns of the table, in order."""
-        return self.encoding.column_names
+        sources = (self._columns[name].source for name in self.encoding.column_names)
+        return tuple(dict.fromkeys(sources))
 
     @property
     def width(self) -> int:
@@ -126,9 +130,18 @@ class MomentBasis:
 
     def encode(self, table: Any) -> Floats:
         """Encode a table; a ValueError names the column, the row and the remedy."""
-        named = by_name(table)
-        out = np.zeros((len(as_cells(named[self.names[0]], self.names[0])), self.width))
-        self.encoding.encode(lambda name: named[name], out)
+        return self.encoded(table, self.encoding)
+
+    def encoded(self, table: Any, encoding: FormulaEncoding) -> Floats:
+        """Encode the columns of a formula in a table."""
+        named, columns = by_name(table), self._columns
+
+        def cells(name: str) -> NDArray[Any]:
+            return np.asarray(columns[name].plain_cells(named[columns[name].source]))
+
+        first = columns[encoding.column_names[0]].source
+        out = np.zeros((len(as_cells(named[first], first)), len(encoding.feature_names)))
+        encoding.encode(cells, out)
         return out
 
     def in_span(self, encoding: FormulaEncoding) -> Floats:

@@ -20,10 +20,8 @@ from dpglm.moments.basis import MomentBasis
 from dpglm.moments.regression import NoisyMoments, PenalisedTerm, Solved, solve
 from dpglm.solvers.composite.moments import ReleasedMoments
 from dpglm.solvers.uncertainty import Uncertainty
-from dpglm.tables.cells import as_cells
 from dpglm.tables.encoding import LinearUnits
 from dpglm.tables.formula.design import FormulaEncoding
-from dpglm.tables.named import by_name
 
 Floats: TypeAlias = NDArray[np.float64]
 Penalty: TypeAlias = float | Literal["auto", "terms"]
@@ -229,13 +227,7 @@ class Model:
         )
         encoded = Estimates.of(uncertainty, same, design.feature_names)
 
-        def features(table: Any) -> Floats:
-            named = by_name(table)
-            first = design.column_names[0]
-            out = np.zeros((len(as_cells(named[first], first)), size))
-            design.encode(lambda name: named[name], out)
-            return out
-
+        features = functools.partial(self.space.basis.encoded, encoding=design)
         scores = LinearScores(features, encoded)
         inference = Inference(encoded, made, scores, source=source).in_units(design.units)
         scales = {name: (law.mode, *law.interval()) for name, law in found.scales.items()}

@@ -43,7 +43,7 @@ from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.moments import ReleasedMoments, SecondMoments, plan_moments
 from dpglm.tables.formula.design import read_formula
-from dpglm.tables.schema import Schema
+from dpglm.tables.schema import Schema, SchemaDocument
 
 Floats: TypeAlias = NDArray[np.float64]
 _TINY = 1e-300
@@ -54,7 +54,7 @@ _TINY = 1e-300
 class _Stored:
     """The content of a file of moments."""
 
-    schema: Schema
+    schema: SchemaDocument
     columns: tuple[Text, ...]
     terms: tuple[str, ...]
     values: Vector

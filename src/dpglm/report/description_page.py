@@ -7,11 +7,17 @@ import os
 from typing import Any
 
 from dpglm._calls import checked
-from dpglm.exploration.description import Description, rest_in_words, shown_cells, two_digits
+from dpglm.exploration.description import (
+    Description,
+    in_words,
+    rest_in_words,
+    shown_cells,
+    two_digits,
+)
 from dpglm.exploration.estimation import ColumnDescription, RowsDescription, TwoWayTable
 from dpglm.ledger.store import write_text
 from dpglm.report.page import page_of
-from dpglm.tabulate import Number, ends_of, estimate_of, with_interval
+from dpglm.tabulate import Number, estimate_of, with_interval
 
 __all__ = ["description_page", "write_description"]
 
@@ -110,15 +116,7 @@ def _column(column: ColumnDescription) -> dict[str, Any]:
         "name": column.name,
         "glance": _glance(column),
         "is_target": column.column.is_target,
-        "facts": [
-            (
-                name,
-                estimate_of(one),
-                *ends_of(one.low, one.high),
-                *(ends_of(one.population_low, one.population_high) or ("", "")),
-            )
-            for name, one in facts
-        ],
+        "facts": [(name, *(*in_words(column, one), "", "")[:5]) for name, one in facts],
         "bars": [
             {"label": column.labels[place], **_bar(column.shares[place], longest)}
             for place in shown
@@ -132,7 +130,7 @@ def _glance(column: ColumnDescription) -> str:
     if column.quantiles:
         levels = sorted(column.quantiles)
         spanning = levels[0], min(levels, key=lambda q: abs(q - 0.5)), levels[-1]
-        low, middle, high = (estimate_of(column.quantiles[q]) for q in spanning)
+        low, middle, high = (in_words(column, column.quantiles[q])[0] for q in spanning)
         return f"median {middle}, mostly from {low} to {high}"
     largest = sorted(
         zip(column.labels, column.shares, strict=True), key=lambda pair: -pair[1].estimate

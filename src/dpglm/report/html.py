@@ -118,6 +118,13 @@ def model_view(
     plan, certificate = estimator.solution_.plan, estimator.privacy_
     pictures = {**(figures or {}), **_pictures(estimator.solution_)}
     shapes = shapes_view(estimator, common_scale=common_scale)
+    notes: tuple[str, ...] = ()
+    n_features = len(table.features)
+    if table.inference is not None:
+        n_features -= int(table.inference.estimates.is_pooled.sum())
+        summary = table.inference.summary()
+        pooled = [f"{name}: {text}." for name, text in summary.facts if name == "Random intercepts"]
+        notes = (*pooled, *summary.notes)
     return {
         "loss": loss_in_words(certificate),
         "coefficients": {
@@ -126,9 +133,9 @@ def model_view(
             "ratios": _ratios(table),
             "tables": _tables(table),
             "noise_is_known": table.noise is not None,
-            "notes": () if table.inference is None else table.inference.summary().notes,
-            "n_features": len(table.features),
-            "n_shown": min(len(table.features), _MOST_COEFFICIENTS),
+            "notes": notes,
+            "n_features": n_features,
+            "n_shown": min(n_features, _MOST_COEFFICIENTS),
             "of_table": table.of_table,
             "compares": any(" vs " in name for name in table.features),
             "has_knots": shapes is not None and shapes["is_additive"],
@@ -200,7 +207,10 @@ def _tables(table: CoefficientTable) -> list[_Table]:
     inference = table.inference
     if inference is not None:
         first = len(inference.names) - len(table.features)
-        which = [*range(first), *(first + table.largest(0, _MOST_COEFFICIENTS))]
+        order = [*range(first), *(first + table.largest(0, len(table.features)))]
+        # A summary has no rows for levels of pooled factors.
+        kept = np.flatnonzero(~inference.estimates.is_pooled).tolist()
+        which = [kept.index(one) for one in order if one in kept][: first + _MOST_COEFFICIENTS]
         summary, title = inference.summary(), "" if table.ratio is None else "Coefficients"
         cells = summary.cells()
         return [(title, tuple(one.heading for one in summary.columns), [cells[i] for i in which])]

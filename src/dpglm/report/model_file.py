@@ -34,7 +34,7 @@ from dpglm.shapes.collection import (
 )
 from dpglm.tables.encoding import column_scaling
 from dpglm.tables.named import OffsetColumn, OffsetKind
-from dpglm.tables.schema import Schema
+from dpglm.tables.schema import Schema, SchemaDocument
 
 
 def check_shapes(model: LinearModel) -> None:
@@ -130,7 +130,6 @@ _Labels: TypeAlias = Annotated[
     NDArray[Any], Form(_write_labels, lambda value: np.asarray(items(_read_label)(value)))
 ]
 _Numbers: TypeAlias = Annotated[NDArray[np.float64], Form(np.ndarray.tolist, _read_numbers)]
-_Schema: TypeAlias = Annotated[Schema, Form(Schema.to_dict, Schema.from_dict)]
 _Certificate: TypeAlias = Annotated[Certificate, Form(Certificate.to_dict, Certificate.from_dict)]
 
 
@@ -174,7 +173,7 @@ class LinearModel(HasShapes):
     intercept_: _Numbers
     classes_: _Labels | None
     feature_names: tuple[Text, ...] | None
-    schema: _Schema | None
+    schema: SchemaDocument | None
     certificate: _Certificate
     estimates: Estimates | None = None
     noise: Errors | None = None

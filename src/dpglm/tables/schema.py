@@ -7,14 +7,14 @@ import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar, final
+from typing import Annotated, Any, TypeAlias, TypeVar, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from dpglm._calls import checked
-from dpglm._codec import decode, encode
+from dpglm._codec import Form, decode, encode
 from dpglm._json import check_writable, in_file, load
 from dpglm._score import Score
 from dpglm._validation import check_one_of, in_one_line
@@ -560,3 +560,7 @@ def _composed(column: Any) -> Any:
     """Return a column or target with its name in Unicode's NFC."""
     name = composed(column.name)
     return column if name == column.name else dataclasses.replace(column, name=name)
+
+
+SchemaDocument: TypeAlias = Annotated[Schema, Form(Schema.to_dict, Schema.from_dict)]
+"""A schema that files hold in its JSON form."""

@@ -248,6 +248,9 @@ def read_target(entry: object) -> TargetColumn:
 
 
 _TIMES = ("date", "duration")
+_NEEDED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"categorical": ("categories",)} | dict.fromkeys(("numeric", *_TIMES), ("low", "high"))
+)
 _DATES = frozenset({"low", "high", "missing", "knots"})
 _PARTS_KEY = "parts"
 _FORMS = ("categorical", "cyclic")
@@ -266,8 +269,13 @@ def read_entry(name: str, entry: object) -> list[Column]:
         raise ValueError('must not have the key "name": the name is the key of the entry')
     stated = {key: value for key, value in entry.items() if value is not None and value != []}
     kind = stated.get("type") or _kind_of(stated)
-    if kind is not None:
-        stated["type"] = kind
+    if kind is None:
+        raise ValueError(
+            "is not filled in: give low and high (numbers or dates), or categories, or delete it"
+        )
+    stated["type"] = kind
+    if lacking := [key for key in _NEEDED.get(kind, ()) if key not in stated]:
+        raise ValueError(f"{' and '.join(lacking)} must be filled in for the type {kind!r}")
     parts = stated.pop(_PARTS_KEY, {})
     times: dict[str, Any] = {}
     if kind in _TIMES:

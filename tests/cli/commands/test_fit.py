@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpglm import PoissonRegressor
+from dpglm import LogisticRegression, PoissonRegressor, from_formula
 from dpglm.certificate import verify
 from dpglm.certificate.certificate import Certificate
 from dpglm.report.model_file import load_model, save_model
@@ -60,6 +60,16 @@ class TestRelease:
         fact = load_model("model.json").certificate.fact("schema")
         assert fact.provenance == "declared"
         assert fact.value == sample.schema
+
+    def test_formulas_have_the_plan_of_python(self, fit, run, frame, sample):
+        for formula in ("ill ~ age + smoker", "ill ~ age + (1 | smoker)"):
+            given = "--formula", formula, "--inference", "model"
+            fit(*given, "--delta", "1e-5", "--force")
+            model = from_formula(formula, sample.schema, LogisticRegression(inference=True))
+            model.set_params(epsilon=5.0, delta=1e-5, random_state=0).fit(frame)
+            assert load_model("model.json").certificate.plan == model.privacy_.plan
+        done = run("plan", "--n-rows", "4000", "--schema", "schema.json", *given)
+        assert "pooled terms" in done.stdout
 
     def test_noise_is_fresh_each_time(self, fit):
         fit()

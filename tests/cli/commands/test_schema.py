@@ -99,7 +99,7 @@ def test_csv_leaves_the_types_open(run, tmp_path):
 @pytest.mark.parametrize("kind", StorageType)
 def test_only_a_filled_form_is_a_schema(kind):
     document = template({"x": kind, "y": kind}, "y")
-    with pytest.raises(ValueError, match=r"type must be one of|must have the keys|not filled in"):
+    with pytest.raises(ValueError, match=r"filled in"):
         Schema.from_dict(document)
     document["columns"]["x"] = document["columns"]["x"] | {"type": "numeric", "low": 0, "high": 1}
     document["columns"]["x"].pop("categories", None)

@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 from dpglm import LogisticRegression, PoissonRegressor
 from dpglm.data.rows import DataSpec
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
-from dpglm.problem import L1, Gamma, Logistic, Problem
+from dpglm.problem import L1, Gamma, Logistic, Problem, Squared
 from dpglm.solvers import RandomIntercepts
 from dpglm.solvers.second_order import random_intercepts as module
 from dpglm.solvers.second_order.posterior import Posterior
@@ -237,6 +237,7 @@ def test_budget_is_that_of_the_releases(adjacency):
     ("changes", "problem", "says"),
     [
         ({}, Problem(Gamma()), "loss"),
+        ({}, Problem(Squared()), r"write C\(ward\)"),
         ({}, Problem(Logistic(), L1(0.1)), "regularizer must be none or L2"),
         ({"intercept": 0.0}, Problem(Logistic()), "fit_intercept must be True"),
         ({"n_features": 5}, Problem(Logistic()), "pooled must be increasing blocks"),

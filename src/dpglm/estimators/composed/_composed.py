@@ -34,7 +34,7 @@ from dpglm.estimators.composed._transformers import (
     ready,
     units_after,
 )
-from dpglm.estimators.linear._base import PrivateLinearModel, pooling
+from dpglm.estimators.linear._base import PrivateLinearModel, of_schema
 from dpglm.inference.inference import Inference, LinearScores
 from dpglm.preprocessing.base import Preprocessor
 from dpglm.preprocessing.encoders import TableEncoder
@@ -207,10 +207,8 @@ class ComposedModel(HasShapes, FittedModel, PrivateFit):
             last = parts.transformers[-1][1]
             changes["row_norm"] = known_row_norm(last)
             if isinstance(last, TableEncoder):
-                schema = last.stated_schema()
-                if model.prior_scales is None:
-                    changes["prior_scales"] = schema.encoding.prior_scales
-                changes["solver"] = pooling(model, changes.get("solver", model.solver), schema)
+                solver = changes.get("solver", model.solver)
+                changes |= of_schema(model, solver, last.stated_schema())
         return clone(model).set_params(**changes)
 
     def _transformed(self, X: Any) -> Any:

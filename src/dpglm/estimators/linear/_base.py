@@ -296,7 +296,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
     ) -> Plan:
         solver, problem = self._solver(), self._stated(problem)
         if schema is not None and schema.encoding.pooled:
-            solver = pooling(self, self.solver, schema)
+            solver = of_schema(self, self.solver, schema)["solver"]
         elif self.solver == "auto" and not may_copy:
             solver = Auto(may_copy=False)
         covariance = self._covariance()
@@ -577,20 +577,22 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             )
 
 
-def pooling(model: PrivateLinearModel, solver: Any, schema: Schema) -> Any:
-    """Return the solver of a model for a schema: random intercepts for pooled columns.
+def of_schema(model: PrivateLinearModel, solver: Any, schema: Schema) -> dict[str, Any]:
+    """Return the prior scales and the solver of a model for the schema of its rows.
 
-    Factors with many levels are pooled, too, where the solver is open and the loss allows it.
+    The solver is random intercepts for pooled columns. Factors with many levels are pooled, too,
+    where the solver is open and the loss allows it.
     """
-    blocks = tuple(schema.encoding.large.values())
-    if not blocks or isinstance(solver, RandomIntercepts):
-        return solver
-    if schema.encoding.pooled:
-        if solver != "auto":
+    scales, blocks = model.prior_scales, tuple(schema.encoding.large.values())
+    if blocks and not isinstance(solver, RandomIntercepts):
+        pooled = schema.encoding.pooled
+        if pooled and solver != "auto":
             raise ValueError(
-                "solver must be 'auto' for the pooled columns "
-                f"{', '.join(schema.encoding.pooled)}, got {solver!r}"
+                f"solver must be 'auto' for the pooled columns {', '.join(pooled)}, got {solver!r}"
             )
-        return RandomIntercepts(blocks)
-    is_open = solver == "auto" and model._covariance() is None and model._pools(schema)
-    return RandomIntercepts(blocks) if is_open else solver
+        if pooled or (solver == "auto" and model._covariance() is None and model._pools(schema)):
+            solver = RandomIntercepts(blocks)
+    return {
+        "prior_scales": schema.encoding.prior_scales if scales is None else scales,
+        "solver": solver,
+    }

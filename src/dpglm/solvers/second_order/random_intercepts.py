@@ -570,16 +570,17 @@ class RandomIntercepts(Solver):
     def _checked(self, problem: Problem, data: DataSpec) -> int:
         """Return the number of fixed columns; refuse losses and data that the solver is not for."""
         loss = problem.loss
-        likelihood.check_likelihood(problem, data)
-        check_normal(problem)
         known = math.isfinite(loss.target.bounds[1]) or (
             loss.target is Target.COUNT and loss.canonical
         )
-        if not known or loss.dispersion is None or loss.offset_bound > 0.0:
+        if not known or loss.dispersion is None or loss.offset_bound > 0.0 or data.n_outputs > 1:
             raise ValueError(
                 "loss must be a likelihood of two classes, proportions or Poisson counts, without "
-                f"offsets, for pooled factors, got {loss!r}"
+                f"exposures, for random intercepts, got {loss!r}: write C(ward) for (1 | ward), or "
+                "remove pooled from the schema"
             )
+        likelihood.check_likelihood(problem, data)
+        check_normal(problem)
         if data.intercept <= 0.0:
             raise ValueError("fit_intercept must be True for pooled factors")
         ends = [0, *(end for block in self.pooled for end in block), data.n_features]
