@@ -19,12 +19,7 @@ from dpglm.evaluation import binary, classes, regression
 from dpglm.evaluation.binary import BinaryTask
 from dpglm.evaluation.classes import ClassesTask
 from dpglm.evaluation.evaluation import Evaluation
-from dpglm.evaluation.planning import (
-    EvaluationPart,
-    certificate_of,
-    predictions_of,
-    task_of,
-)
+from dpglm.evaluation.planning import EvaluationPart, certificate_of, predictions_of, task_of
 from dpglm.evaluation.regression import RegressionTask
 from dpglm.evaluation.task import EvaluationTask
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger

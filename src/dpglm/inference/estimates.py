@@ -15,7 +15,7 @@ from dpglm._calls import checked
 from dpglm._codec import Matrix, Text, Vector
 from dpglm.certificate.certificate import Certificate
 from dpglm.data.rows import DataSpec
-from dpglm.problem import Loss, Problem, Target
+from dpglm.problem import Problem, Target
 from dpglm.solvers.uncertainty import (
     Binding,
     Covariance,
@@ -282,13 +282,6 @@ def target_scale(certificate: Certificate) -> float:
         return 1.0
     low, high = fact.value
     return float((high - low) / width)
-
-
-def users_loss(certificate: Certificate) -> Loss:
-    """Return the loss of a fit for the targets in the units of the user, without offsets."""
-    loss = certificate.problem.loss.without_offset
-    scaled = loss.for_scaled_targets(1.0 / target_scale(certificate))
-    return loss if scaled is None else scaled
 
 
 def scale_of_dispersions(certificate: Certificate) -> float:

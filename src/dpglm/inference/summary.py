@@ -15,7 +15,7 @@ from dpglm._registry import snake_case
 from dpglm._words import plain_number, rounded_up, visible
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.statement import LABELS, WHERE
-from dpglm.inference.estimates import Estimates, target_scale, users_loss
+from dpglm.inference.estimates import Estimates, target_scale
 from dpglm.inference.layout import ModelTable
 from dpglm.privacy.accounting.accountants import GaussianAccountant
 from dpglm.privacy.events import Repeated
@@ -404,7 +404,8 @@ def is_shrunk(certificate: Certificate) -> bool:
 
 def loss_in_words(certificate: Certificate) -> str:
     """Return the name of a loss, its constants in the units of the targets, and its link."""
-    loss = users_loss(certificate)
+    loss = certificate.problem.loss.without_offset
+    loss = loss.for_scaled_targets(1.0 / target_scale(certificate)) or loss
     numbers = [f"{name} {plain_number(one)}" for name, one in loss.constants.items()]
     parts = [_name(loss) + (f" ({', '.join(numbers)})" if numbers else "")]
     if loss.link is not None:

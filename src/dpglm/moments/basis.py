@@ -128,12 +128,9 @@ class MomentBasis:
         """Bound on the L2 norm of an encoded row."""
         return self.encoding.row_norm
 
-    def encode(self, table: Any) -> Floats:
-        """Encode a table; a ValueError names the column, the row and the remedy."""
-        return self.encoded(table, self.encoding)
-
-    def encoded(self, table: Any, encoding: FormulaEncoding) -> Floats:
-        """Encode the columns of a formula in a table."""
+    def encode(self, table: Any, encoding: FormulaEncoding | None = None) -> Floats:
+        """Encode a table, by default all columns; errors name column, row and remedy."""
+        encoding = self.encoding if encoding is None else encoding
         named, columns = by_name(table), self._columns
 
         def cells(name: str) -> NDArray[Any]:

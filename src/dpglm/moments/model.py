@@ -227,7 +227,7 @@ class Model:
         )
         encoded = Estimates.of(uncertainty, same, design.feature_names)
 
-        features = functools.partial(self.space.basis.encoded, encoding=design)
+        features = functools.partial(self.space.basis.encode, encoding=design)
         scores = LinearScores(features, encoded)
         inference = Inference(encoded, made, scores, source=source).in_units(design.units)
         scales = {name: (law.mode, *law.interval()) for name, law in found.scales.items()}

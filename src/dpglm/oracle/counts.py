@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm._validation import Array, check_integer, check_real, namespace
 from dpglm.data.prepare import row_lengths
@@ -251,10 +250,10 @@ class Cells:
         """Whether a row may add less than 0: products of squares are never negative."""
         return any(self.values.count(value) % 2 for value in self.values)
 
-    def sums(self, X: Array, weights: NDArray[np.floating[Any]] | None = None) -> Array:
+    def sums(self, X: Array, weights: Any = None, starts: Any = None) -> Array:
         """Add up rows, each times a weight of its own, not times ``weight``; shape (size,).
 
-        Private.
+        With ``starts``, add up each group by itself: shape (n_groups, size). Private.
         """
         place = np.zeros(len(X), np.intp)
         for column, size in zip(self.columns, self.sizes, strict=True):
@@ -265,7 +264,10 @@ class Cells:
             added = np.clip(factors.prod(axis=1), -self.bound, self.bound)
         if weights is not None:
             added = added * weights
-        return np.asarray(np.bincount(place, added, self.size), np.float64)
+        ends = [0, len(X)] if starts is None else starts
+        place += self.size * np.repeat(np.arange(len(ends) - 1), np.diff(ends))
+        found: Array = np.bincount(place, added, self.size * (len(ends) - 1))
+        return found if starts is None else found.reshape(-1, self.size)
 
 
 def noisy_tables(
@@ -285,12 +287,14 @@ def noisy_tables(
     def block_sums(block: Block) -> Array:
         X = np.asarray(block.features(), np.float64)
         X = X if recoded is None else recoded(X)
-        return np.concatenate([table.sums(X, block.weights) for table in tables])
+        found = [table.sums(X, block.weights, block.starts) for table in tables]
+        return np.concatenate(found, axis=-1)
 
     sums = table_sum(tables)
     if oracle.rows.unit is Unit.GROUP:
         # The contributions of groups are clipped with their weights.
-        return sums.noisy(oracle, declared, lambda block: weights * block_sums(block))
+        kernel = AnyArrays(lambda block: weights * block_sums(block), apart=True)
+        return sums.noisy(oracle, declared, kernel)
     over_blocks, bound = oracle.over_blocks(block_sums, sums.size), sums.of_row(oracle.rows.spec)
     return oracle.noisy_sum(declared, lambda rows: weights * over_blocks(rows), bound)
 

@@ -197,11 +197,7 @@ NARROW = 4.4
 
 
 def page_of(
-    template: str,
-    certificate: Certificate,
-    *,
-    cautions: Sequence[str] = (),
-    **shown: Any,
+    template: str, certificate: Certificate, *, cautions: Sequence[str] = (), **shown: Any
 ) -> str:
     """Render a template with a certificate and values of its own; all text is escaped."""
     verification = verify(certificate)

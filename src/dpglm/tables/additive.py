@@ -24,13 +24,7 @@ from dpglm.tables.additive_terms import (
     as_dense,
 )
 from dpglm.tables.columns import CategoricalColumn, Column, Number, NumericColumn
-from dpglm.tables.encoding import (
-    CATEGORY_PRIOR,
-    Encoding,
-    FeatureBlock,
-    NamedTerm,
-    Reader,
-)
+from dpglm.tables.encoding import CATEGORY_PRIOR, Encoding, FeatureBlock, NamedTerm, Reader
 
 MOST_SEGMENTS, MOST_REACH = 1000, 1e6
 

@@ -111,9 +111,7 @@ def not_finite(value: float, row: int | None, column: str) -> ValueError:
 
 
 def check_finite(
-    X: Any,
-    name: Callable[[int], str] = column_by_number,
-    first_row: int | None = 0,
+    X: Any, name: Callable[[int], str] = column_by_number, first_row: int | None = 0
 ) -> Any:
     """Return features if all are finite; the error names the row, the column and the remedy.
 

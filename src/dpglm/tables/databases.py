@@ -212,12 +212,7 @@ def _postgresql(place: str) -> Callable[[], Any]:
 
 
 _CONNECT: Mapping[str, Callable[[str], Callable[[], Any]]] = MappingProxyType(
-    {
-        "duckdb": _duckdb,
-        "sqlite": _sqlite,
-        "postgresql": _postgresql,
-        "postgres": _postgresql,
-    }
+    {"duckdb": _duckdb, "sqlite": _sqlite, "postgresql": _postgresql, "postgres": _postgresql}
 )
 
 

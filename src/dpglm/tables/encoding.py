@@ -85,12 +85,7 @@ class LinearUnits:
 
     @classmethod
     def of_columns(
-        cls,
-        center: Any,
-        scale: Any,
-        *,
-        intercept: float = 1.0,
-        names: Sequence[str] | None = None,
+        cls, center: Any, scale: Any, *, intercept: float = 1.0, names: Sequence[str] | None = None
     ) -> LinearUnits:
         """Return the map for columns that were centred and scaled: ``u = (x - center) / scale``.
 

@@ -223,9 +223,7 @@ def as_weights(values: Any, n_rows: int) -> NDArray[np.float64]:
 
 
 def finite_matrix(
-    X: Any,
-    read: Callable[..., tuple[Any, Any]],
-    names: Sequence[str] | NDArray[Any] | None = None,
+    X: Any, read: Callable[..., tuple[Any, Any]], names: Sequence[str] | NDArray[Any] | None = None
 ) -> tuple[Any, Any]:
     """Read rows in memory as finite numbers, in float32 or float64.
 

@@ -81,8 +81,8 @@ def named_columns(table: Table, names: Sequence[str]) -> Any:
     lacking = [name for name in names if name not in table]
     if lacking:
         raise ValueError(
-            f"the data lack {columns_in_words(lacking)}, which the schema describes. Rename or add "
-            "the column, or remove it from the schema"
+            f"the data lack column{'s' if len(lacking) > 1 else ''} {listed(lacking)}, which the "
+            "schema describes. Rename or add the column, or remove it from the schema"
         )
     return table
 
@@ -99,11 +99,6 @@ def read_columns(table: Table, names: Sequence[str]) -> tuple[Reader, int]:
         return found
 
     return cells, n_rows
-
-
-def columns_in_words(names: Sequence[str]) -> str:
-    """Name the first columns."""
-    return f"column{'s' if len(names) > 1 else ''} {listed(names)}"
 
 
 def check_names(what: str, names: Iterable[str], known: Sequence[str]) -> None:

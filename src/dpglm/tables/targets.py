@@ -220,21 +220,16 @@ def write_target(target: TargetColumn) -> dict[str, Any]:
     return entry | {"type": "binary"} if target.n_classes == 2 else entry
 
 
-def _kind_of_target(entry: Mapping[str, Any]) -> str | None:
-    """Return the type of a target without a stated type, from its facts."""
-    classes, has_bounds = entry.get("classes"), entry.get("high") is not None
-    if not classes:
-        return ("count" if entry.get("low") is None else "numeric") if has_bounds else None
-    return None if has_bounds else "binary" if len(classes) == 2 else "classes"
-
-
 def read_target(entry: object) -> TargetColumn:
     """Read the entry of a target; None and an empty object stand for a schema without one."""
     if entry is None or entry == {}:
         return NoTarget()
     if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
         raise ValueError('must be an object with the "name" of the target column')
-    kind = entry.get("type") or _kind_of_target(entry)
+    kind, classes = entry.get("type"), entry.get("classes")
+    if not kind and bool(classes) is not (entry.get("high") is not None):
+        numbers = "count" if entry.get("low") is None else "numeric"
+        kind = ("binary" if len(classes) == 2 else "classes") if classes else numbers
     if kind not in _TYPES:
         raise ValueError(f'"type" must be one of {", ".join(_TYPES)}, got {kind!r}')
     document = {**entry, "type": "classes" if kind == "binary" else kind}

@@ -178,15 +178,9 @@ _DAYS: tuple[Entry, ...] = (
 PARTS: Mapping[str, tuple[tuple[Entry, ...], Callable[[Micros], NDArray[np.intp]]]] = (
     MappingProxyType(
         {
-            "month": (
-                _MONTHS,
-                lambda us: us.astype("M8[us]").astype("M8[M]").astype(np.intp) % 12,
-            ),
+            "month": (_MONTHS, lambda us: us.astype("M8[us]").astype("M8[M]").astype(np.intp) % 12),
             "weekday": (_DAYS, lambda us: (us // _DAY + 3).astype(np.intp) % 7),
-            "hour": (
-                tuple(range(24)),
-                lambda us: (us // UNITS["hours"]).astype(np.intp) % 24,
-            ),
+            "hour": (tuple(range(24)), lambda us: (us // UNITS["hours"]).astype(np.intp) % 24),
         }
     )
 )

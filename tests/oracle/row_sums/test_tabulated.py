@@ -1,6 +1,7 @@
 """Tables of counts: the sensitivity, whatever it holds."""
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -39,6 +40,18 @@ def rows_of_all_kinds(n):
     cells = np.stack([rng.integers(0, 4, n), rng.integers(0, 3, n)], axis=1)
     x = rng.uniform(-1.0, 1.0, n)
     return np.column_stack([cells, x, x * x - 0.5])
+
+
+def test_groups_are_summed_by_themselves():
+    X, starts = rows_of_all_kinds(40), np.array([0, 3, 3, 17, 18, 40])
+    weights = np.random.default_rng(1).random(40)
+    for table in TABLES:
+        for given in (None, weights):
+            each = [
+                table.sums(X[start:stop], None if given is None else given[start:stop])
+                for start, stop in itertools.pairwise(starts)
+            ]
+            assert np.array_equal(table.sums(X, given, starts), each)
 
 
 HOSTILE = [

@@ -12,14 +12,7 @@ from scipy.special import expit
 
 from dpglm._words import each, plain_number, rounded_up, times
 from dpglm.privacy.budget import Adjacency
-from dpglm.privacy.events.base import (
-    Array,
-    LossLaw,
-    MechanismEvent,
-    NoiseEvent,
-    Tails,
-    bounded_law,
-)
+from dpglm.privacy.events.base import Array, LossLaw, MechanismEvent, NoiseEvent, Tails, bounded_law
 
 
 @final

@@ -155,10 +155,6 @@ def _exp(x: Score) -> Score:
     return choice(x < -700.0, as_score(0.0), function("exp", x))
 
 
-def _tanh(x: Score) -> Score:
-    return 1.0 - 2.0 / (_exp(x.clipped(-20.0, 20.0) * 2.0) + 1.0)
-
-
 FUNCTIONS: Mapping[str, _Operation] = MappingProxyType(
     {
         "log": _Operation(np.log, _log, 0.0),
@@ -168,7 +164,9 @@ FUNCTIONS: Mapping[str, _Operation] = MappingProxyType(
         "sqrt": _Operation(np.sqrt, lambda x: function("sqrt", x), 0.0, includes_above=True),
         "exp": _Operation(np.exp, _exp),
         "expm1": _Operation(np.expm1, lambda x: _exp(x) - 1.0),
-        "tanh": _Operation(np.tanh, _tanh),
+        "tanh": _Operation(
+            np.tanh, lambda x: 1.0 - 2.0 / (_exp(x.clipped(-20.0, 20.0) * 2.0) + 1.0)
+        ),
         "arctan": _Operation(np.arctan, lambda x: function("arctan", x)),
     }
 )
