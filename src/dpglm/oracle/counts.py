@@ -266,7 +266,7 @@ class Cells:
             added = added * weights
         ends = [0, len(X)] if starts is None else starts
         place += self.size * np.repeat(np.arange(len(ends) - 1), np.diff(ends))
-        found: Array = np.bincount(place, added, self.size * (len(ends) - 1))
+        found = np.asarray(np.bincount(place, added, self.size * (len(ends) - 1)), np.float64)
         return found if starts is None else found.reshape(-1, self.size)
 
 
