@@ -102,7 +102,7 @@ SMOKE = [
     *slowly([("noisy_gd", "the least of a row's slopes as their length", 200)]),
     ("pure_gd", "half the noise", 100),
     ("frank_wolfe", "half the noise", 200),
-    ("frank_wolfe", "noise of an erased row for a replaced one", 200),
+    *slowly([("frank_wolfe", "noise of an erased row for a replaced one", 200)]),
     ("output_perturbation", "half the noise", 100),
     ("objective_perturbation", "a tenth of the linear term", 100),
     ("d2p2", "half the noise", 100),
