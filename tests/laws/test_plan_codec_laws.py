@@ -19,9 +19,8 @@ from dpglm import estimators
 from dpglm._codec import decode, encode, type_name
 from dpglm.certificate import Certificate, verify
 from dpglm.certificate.certificate import certify
-from dpglm.certificate.statement import PublicFact
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.rows import DataSpec, Protection
+from dpglm.data.rows import DataSpec, Protection, PublicFact
 from dpglm.estimators import (
     PrivateGridSearchCV,
     PrivatePipeline,

@@ -23,14 +23,8 @@ from dpglm._json import at, in_file, load
 from dpglm._validation import check_real
 from dpglm._words import card, rounded_up, visible
 from dpglm.certificate.methods import methods, record
-from dpglm.certificate.statement import (
-    PublicFact,
-    cautions,
-    relation_in_words,
-    sections,
-    spending,
-)
-from dpglm.data.rows import DataSpec, Protection
+from dpglm.certificate.statement import cautions, relation_in_words, sections, spending
+from dpglm.data.rows import DataSpec, Protection, PublicFact
 from dpglm.data.split import MODEL, Split, composed_event, rows_in_words, side_of
 from dpglm.exceptions import TooCostlyError
 from dpglm.ledger.entry import LedgerReference

@@ -7,12 +7,10 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, final, get_args
+from typing import TYPE_CHECKING, Any, final
 
-from dpglm._json import at, check_writable, plain_json
-from dpglm._validation import check_one_of
 from dpglm._words import plain_number, rounded_up, weak
-from dpglm.data.rows import DataSpec
+from dpglm.data.rows import DataSpec, PublicFact
 from dpglm.data.split import EVALUATION
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import GaussianAccountant, accountant_for
@@ -33,36 +31,6 @@ LABELS = "labels"
 WHERE = "where"
 """Name of the fact that a private condition selected the rows."""
 WHERE_IN_WORDS = "a private condition; the number of rows that meet it stays private"
-Provenance = Literal["declared", "implied", "by relation", "private", "from the data"]
-
-
-@final
-@dataclass(frozen=True)
-class PublicFact:
-    """A value that the guarantee treats as public.
-
-    Parameters
-    ----------
-    name : str
-        Name of the fact, such as ``"row_norm"``.
-    value : JSON value, NumPy scalar or array
-        Kept as plain JSON values; infinities and NaN as their names.
-    provenance : {"declared", "implied", "by relation", "private", "from the data"}
-        ``"declared"``: given by the caller. ``"implied"``: follows from declared facts.
-        ``"by relation"``: equal for all neighbouring data sets, unless a private condition selected
-        the rows. ``"private"``: learned by another private release, which ``value`` names.
-        ``"from the data"``: taken from the rows without protection, which is a leak.
-    """
-
-    name: str
-    value: Any
-    provenance: Provenance
-
-    def __post_init__(self) -> None:
-        check_one_of("provenance", self.provenance, get_args(Provenance))
-        object.__setattr__(self, "value", plain_json(self.value))
-        with at(self.name):
-            check_writable(self.value)
 
 
 def with_implied(facts: Iterable[PublicFact], name: str, value: Any) -> tuple[PublicFact, ...]:

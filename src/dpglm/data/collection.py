@@ -295,6 +295,8 @@ class MatrixRows(Collection):
 
     copies_cheaply = True
     dtype: FloatType = "float64"
+    shape = (0, 0)
+    n_groups = None
 
     def __init__(
         self,
@@ -307,6 +309,8 @@ class MatrixRows(Collection):
         self._X, self._y, self._weights = X, y, weights
         self.dtype, self.is_sparse = cast(FloatType, X.dtype.name), bool(sparse.issparse(X))
         self._starts, self._where = starts, where
+        self.shape: tuple[int, int] = (int(X.shape[0]), int(X.shape[1]))
+        self.n_groups: int | None = None if starts is None else len(starts) - 1
 
     def spread(self, where: NDArray[np.bool_] | None) -> MatrixRows:
         """Put these rows at the places where they count, among rows of zeros with the weight 0."""
@@ -329,18 +333,9 @@ class MatrixRows(Collection):
         weights = None if self._weights is None else put(self._weights)
         return MatrixRows(X, put(self._y), weights, where=where)
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        rows, features = self._X.shape
-        return int(rows), int(features)
-
     def with_offset(self, offset: Any) -> MatrixRows:
         y = np.column_stack([as_floats("y", self._y), as_offset(offset, len(self._y))])
         return MatrixRows(self._X, y, self._weights)
-
-    @property
-    def n_groups(self) -> int | None:
-        return None if self._starts is None else len(self._starts) - 1
 
     def in_groups(self, ids: Any, most: int | None, noise: NoiseSource) -> MatrixRows:
         places, starts = Groups.of(ids, len(self._y)).arranged(most, noise)

@@ -37,6 +37,8 @@ class ArrayRows(Rows):
     not copied.
     """
 
+    n_rows = 0
+
     def __init__(
         self,
         X: Any,
@@ -46,7 +48,7 @@ class ArrayRows(Rows):
         weights: Floats | None = None,
         which: NDArray[np.int64] | None = None,
     ) -> None:
-        self.spec = spec
+        self.spec, self.n_rows = spec, len(y)
         self._X, self._y, self._norms, self._weights = X, y, norms, weights
         self._which, self._block_rows = which, SPARSE_BLOCK_ROWS
         self._is_sparse: bool = sparse.issparse(X)
@@ -64,10 +66,6 @@ class ArrayRows(Rows):
         # A power of two, so that a power of two of threads get equally many.
         rows = -(-spec.n_rows // (1 << (blocks - 1).bit_length()))
         self._block_rows = -(-rows // RUN_ROWS) * RUN_ROWS
-
-    @property
-    def n_rows(self) -> int:
-        return len(self._y)
 
     def on_host(self) -> ArrayRows:
         return self if self._is_sparse else self._with(np.ascontiguousarray(self._X))

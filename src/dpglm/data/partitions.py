@@ -327,6 +327,10 @@ class DaskRows(Rows):
     _token: str = field(init=False, default_factory=lambda: uuid.uuid4().hex)
     _asked: Iterator[int] = field(init=False, default_factory=itertools.count)
 
+    def __post_init__(self) -> None:
+        if self.facts[0].sizes is not None:
+            vars(self).update(unit=Unit.GROUP)
+
     @classmethod
     def of(
         cls,
@@ -342,10 +346,6 @@ class DaskRows(Rows):
     @property
     def n_rows(self) -> int:
         return sum(facts.n_rows for facts in self._of_chosen)
-
-    @property
-    def unit(self) -> Unit:
-        return Unit.ROW if self.facts[0].sizes is None else Unit.GROUP
 
     @property
     def n_units(self) -> int:

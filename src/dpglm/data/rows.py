@@ -12,13 +12,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, final
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, final, get_args
 
 import numpy as np
 from joblib import cpu_count
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from dpglm._json import at, check_writable, plain_json
 from dpglm._validation import (
     LARGEST,
     SMALLEST,
@@ -252,6 +253,15 @@ class Protection:
         Public number of rows, at least 1.
     groups : GroupBound, optional
         Bound on the rows of a group (person), where whole groups are protected.
+
+    Attributes
+    ----------
+    unit : Unit
+        The protected unit: a row, or a group with all its rows.
+    n_units : int
+        Public number of rows, or of groups where these are protected.
+    delta : float
+        The budget's delta, or the default one where the budget has none.
     """
 
     adjacency: Adjacency
@@ -259,26 +269,21 @@ class Protection:
     n_rows: int
     groups: GroupBound | None = None
 
+    if TYPE_CHECKING:  # Derived, so no fields.
+        unit: Unit = field(init=False)
+        n_units: int = field(init=False)
+        delta: float = field(init=False)
+
     def __post_init__(self) -> None:
         if not isinstance(self.budget, PrivacyBudget):
             raise ValueError(f"budget must be a PrivacyBudget, got {self.budget!r}")
         check_count("n_rows", self.n_rows)
-
-    @property
-    def unit(self) -> Unit:
-        """The protected unit: a row, or a group with all its rows."""
-        return Unit.ROW if self.groups is None else Unit.GROUP
-
-    @property
-    def n_units(self) -> int:
-        """Public number of rows, or of groups where these are protected."""
-        return self.n_rows if self.groups is None else self.groups.n_groups
-
-    @property
-    def delta(self) -> float:
-        """The budget's delta, or the default one where the budget has none."""
-        found: float = vars(self.budget).get("delta", default_delta(self.n_units))
-        return found
+        n_units = self.n_rows if self.groups is None else self.groups.n_groups
+        vars(self).update(
+            unit=Unit.ROW if self.groups is None else Unit.GROUP,
+            n_units=n_units,
+            delta=vars(self.budget).get("delta", default_delta(n_units)),
+        )
 
     @property
     def sizes(self) -> str:
@@ -292,6 +297,38 @@ class Protection:
         if groups is not None:
             groups = dataclasses.replace(groups, n_groups=n_units)
         return Protection(self.adjacency, budget, n_rows, groups)
+
+
+Provenance = Literal["declared", "implied", "by relation", "private", "from the data"]
+
+
+@final
+@dataclass(frozen=True)
+class PublicFact:
+    """A value that the guarantee treats as public.
+
+    Parameters
+    ----------
+    name : str
+        Name of the fact, such as ``"row_norm"``.
+    value : JSON value, NumPy scalar or array
+        Kept as plain JSON values; infinities and NaN as their names.
+    provenance : {"declared", "implied", "by relation", "private", "from the data"}
+        ``"declared"``: given by the caller. ``"implied"``: follows from declared facts.
+        ``"by relation"``: equal for all neighbouring data sets, unless a private condition selected
+        the rows. ``"private"``: learned by another private release, which ``value`` names.
+        ``"from the data"``: taken from the rows without protection, which is a leak.
+    """
+
+    name: str
+    value: Any
+    provenance: Provenance
+
+    def __post_init__(self) -> None:
+        check_one_of("provenance", self.provenance, get_args(Provenance))
+        object.__setattr__(self, "value", plain_json(self.value))
+        with at(self.name):
+            check_writable(self.value)
 
 
 def check_target_bounds(low: float, high: float) -> None:
@@ -400,16 +437,13 @@ class Rows(abc.ABC):
     spec: DataSpec
     watch: Watch = Watch()
     """Files in which the rows lie, to be checked after a pass and before its result is used."""
+    unit: Unit = Unit.ROW
+    """The unit of protection: a row, or all rows of a group."""
 
     @property
     @abc.abstractmethod
     def n_rows(self) -> int:
         """The true number of rows; private under ``add_remove``."""
-
-    @property
-    def unit(self) -> Unit:
-        """The unit of protection: a row, or all rows of a group."""
-        return Unit.ROW
 
     @property
     def n_units(self) -> int:

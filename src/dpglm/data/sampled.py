@@ -82,16 +82,12 @@ class SeenRows(Rows):
         *,
         on_host: bool = False,
     ) -> None:
-        self.spec, self.watch = spec, rows.watch
+        self.spec, self.watch, self.unit = spec, rows.watch, rows.unit
         self._rows, self._seen, self._on_host = rows, seen, on_host
 
     @property
     def n_rows(self) -> int:
         return self._rows.n_rows
-
-    @property
-    def unit(self) -> Unit:
-        return self._rows.unit
 
     @property
     def n_units(self) -> int:

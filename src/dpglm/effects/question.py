@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import check_list, check_real, in_one_line
-from dpglm.certificate.statement import PublicFact, schema_facts
+from dpglm.certificate.statement import schema_facts
+from dpglm.data.rows import PublicFact
 from dpglm.evaluation.planning import predictions_of
 from dpglm.moments.basis import columns_of
 from dpglm.study.planning import ModelPart, model_of

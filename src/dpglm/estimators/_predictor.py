@@ -16,9 +16,8 @@ from sklearn.utils.metaestimators import available_if
 
 from dpglm._calls import all_or_nothing, checked
 from dpglm._validation import check_one_of
-from dpglm.certificate.statement import PublicFact
 from dpglm.data.collection import Collection, Output, TargetMap, scores, with_offset
-from dpglm.data.rows import DataSpec
+from dpglm.data.rows import DataSpec, PublicFact
 from dpglm.export import export
 from dpglm.problem import LOSSES, ClassLink, Loss, Problem, Target
 from dpglm.solvers.base import Plan
@@ -39,7 +38,14 @@ class ByLabel:
     numbers: NDArray[Any]
 
     def __call__(self, y: NDArray[Any]) -> NDArray[Any]:
-        return self.numbers[_indices(self.labels, y)]
+        y, classes = check_labels(self.labels, y), self.labels
+        indices = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+        if not (classes[indices] == y).all():
+            unknown = sorted(set(y.tolist()) - set(classes.tolist()))
+            raise ValueError(
+                f"y has labels that are not in classes={classes.tolist()}: {unknown[:_SHOWN]}"
+            )
+        return self.numbers[indices]
 
 
 def target_numbers(y: NDArray[Any]) -> NDArray[np.float64]:
@@ -149,17 +155,6 @@ def check_labels(classes: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
             "do not compare exactly"
         )
     return spelled_as(y, classes.tolist())
-
-
-def _indices(classes: NDArray[Any], y: NDArray[Any]) -> NDArray[np.intp]:
-    y = check_labels(classes, y)
-    indices = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
-    if not (classes[indices] == y).all():
-        unknown = sorted(set(y.tolist()) - set(classes.tolist()))
-        raise ValueError(
-            f"y has labels that are not in classes={classes.tolist()}: {unknown[:_SHOWN]}"
-        )
-    return indices
 
 
 NO_OFFSET = "offset and exposure must be None for a classifier: BinomialRegressor takes an offset"

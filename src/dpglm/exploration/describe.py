@@ -22,8 +22,8 @@ from dpglm.certificate.execution import (
     StudyPart,
     proportion_ratio,
 )
-from dpglm.certificate.statement import PublicFact, schema_facts
-from dpglm.data.rows import DataSpec, GroupBound, Protection
+from dpglm.certificate.statement import schema_facts
+from dpglm.data.rows import DataSpec, GroupBound, Protection, PublicFact
 from dpglm.data.split import EXPLORATION
 from dpglm.exploration.description import Description
 from dpglm.exploration.design import (

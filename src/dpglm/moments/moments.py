@@ -19,8 +19,8 @@ from dpglm._validation import check_list, check_one_of, check_real
 from dpglm._words import card, plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate, model_digest
 from dpglm.certificate.execution import PartInput, Stated, StudyPart
-from dpglm.certificate.statement import PublicFact, schema_facts
-from dpglm.data.rows import DataSpec, Protection
+from dpglm.certificate.statement import schema_facts
+from dpglm.data.rows import DataSpec, Protection, PublicFact
 from dpglm.exploration.design import release, run_on_table
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.ledger.store import write_json

@@ -50,20 +50,17 @@ def products_of(block: Block, factors: Any, rows: Any) -> Any:
     """``sum_i factors_i rows_i rows_i^T``, of shape (size, size), or one for each group."""
     xp, size = namespace(rows), rows.shape[1]
     roots = xp.sqrt(factors)[:, None]
-
-    def products(start: int, stop: int) -> Any:
-        # A product of a matrix with its own transpose costs half as much as another.
-        scaled = rows[start:stop] * roots[start:stop]
-        return scaled.T @ scaled
-
+    # A product of a matrix with its own transpose costs half as much as another.
     if block.starts is not None:
         found: Array = np.empty((len(block.starts) - 1, size, size))
         for place, (start, stop) in enumerate(itertools.pairwise(block.starts)):
-            found[place] = products(start, stop)
+            scaled = rows[start:stop] * roots[start:stop]
+            found[place] = scaled.T @ scaled
         return found
     total = xp.zeros((size, size), dtype=rows.dtype, device=rows.device)
     for start in range(0, len(rows), RUN_ROWS):
-        total += products(start, start + RUN_ROWS)
+        scaled = rows[start : start + RUN_ROWS] * roots[start : start + RUN_ROWS]
+        total += scaled.T @ scaled
     return total
 
 

@@ -46,6 +46,8 @@ class Adjacency(enum.StrEnum):
         One row is added or removed; the number of rows is private.
     REPLACE_ONE
         One row is replaced by any other row; the number of rows is public.
+    n_is_public : bool
+        Whether neighbouring data sets have the same number of rows, which is then public.
 
     For rows in groups, read "group" for "row": the number of groups is then public or private. The
     total number of rows is public under ``ZERO_OUT`` only, where erased rows are still counted. The
@@ -67,16 +69,15 @@ class Adjacency(enum.StrEnum):
     ZERO_OUT = "zero_out"
     ADD_REMOVE = "add_remove"
     REPLACE_ONE = "replace_one"
+    n_is_public: bool
+
+    def __init__(self, value: str) -> None:
+        self.n_is_public = value != "add_remove"
 
     @classmethod
     def _missing_(cls, value: object) -> Self:
         check_one_of("adjacency", value, tuple(cls))
         raise AssertionError
-
-    @property
-    def n_is_public(self) -> bool:
-        """Whether neighbouring data sets have the same number of rows, which is then public."""
-        return self is not Adjacency.ADD_REMOVE
 
     def rows_are_public(self, unit: Unit) -> bool:
         """Whether the total number of rows is public: groups that replace others differ in size."""

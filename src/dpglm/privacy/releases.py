@@ -6,8 +6,8 @@ import abc
 import functools
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Generic, Self, TypeAlias, TypeVar, final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,6 +124,13 @@ class Release(Generic[V, R]):
         units of ``contribution_bound``; from 1 to 2. A value below 2 requires a proof, and matters
         under ``REPLACE_ONE`` only.
 
+    Attributes
+    ----------
+    event : Event
+        The privacy event of one release.
+    sensitivity : float
+        Largest distance of the computed quantities of two neighbours, before snapping.
+
     Privacy: ``event``, ``count`` times, under ``adjacency``.
 
     >>> from dpglm.privacy.noise.additive import GaussianNoise
@@ -144,6 +151,10 @@ class Release(Generic[V, R]):
     unit: Unit = Unit.ROW
     diameter: float = 2.0
 
+    if TYPE_CHECKING:  # Derived, so no fields.
+        event: Event = field(init=False)
+        sensitivity: float = field(init=False)
+
     def __post_init__(self) -> None:
         check_integer("count", self.count, least=1)
         check_integer("coordinates", self.coordinates, least=1)
@@ -155,24 +166,16 @@ class Release(Generic[V, R]):
             # Accounting for samples goes through the erased row (``reduce_event``).
             raise ValueError(f"diameter must be 2 for a release on a sample, got {self.diameter!r}")
         # Raises for invalid settings of the mechanism, or one that cannot be sampled.
-        _ = self.event
-
-    @property
-    def event(self) -> Event:
-        """The privacy event of one release."""
-        event = self.mechanism.event
-        return event if self.sampling_rate == 1.0 else poisson_sampled(self.sampling_rate, event)
+        event, exact = self.mechanism.event, self.adjacency.sum_sensitivity
+        if self.sampling_rate < 1.0:
+            event = poisson_sampled(self.sampling_rate, event)
+        sensitivity = exact(self.contribution_bound, self.diameter) + exact(self.rounding)
+        vars(self).update(event=event, sensitivity=sensitivity)
 
     @property
     def noise_multiplier(self) -> float:
         """Noise scale divided by the sensitivity."""
         return self.mechanism.multiplier
-
-    @property
-    def sensitivity(self) -> float:
-        """Largest distance of the computed quantities of two neighbours, before snapping."""
-        exact = self.adjacency.sum_sensitivity(self.contribution_bound, self.diameter)
-        return exact + self.adjacency.sum_sensitivity(self.rounding)
 
     @functools.cached_property
     def scale(self) -> NoiseScale:

@@ -75,14 +75,11 @@ class ClippedLoss(_OfLoss):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_real("clip_slope", self.clip_slope, above=0.0)
+        vars(self).update(offset_bound=self.loss.offset_bound)
 
     @property
     def nonnegative(self) -> bool:
         return self.loss.nonnegative
-
-    @property
-    def offset_bound(self) -> float:
-        return self.loss.offset_bound
 
     def slope_inverse(self, slope: FloatArray, y: FloatArray) -> FloatArray:
         return self.loss.slope_inverse(slope, y)
@@ -198,10 +195,7 @@ class WithOffset(_OfLoss):
         super().__post_init__()
         if self.bound != math.inf:
             check_real("bound", self.bound, least=0.0)
-
-    @property
-    def offset_bound(self) -> float:
-        return self.bound
+        vars(self).update(offset_bound=self.bound)
 
     @property
     def without_offset(self) -> Loss:

@@ -6,8 +6,7 @@ import abc
 import enum
 import math
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,6 +32,12 @@ class Target(enum.StrEnum):
         Any finite number above 0.
     PROPORTION
         A number from 0 to 1.
+    bounds : tuple of float
+        Infimum and supremum of the targets that such losses accept.
+    words : str
+        Description of the targets, for messages.
+    is_number : bool
+        Whether targets are numbers, and not labels.
 
     Examples
     --------
@@ -42,27 +47,44 @@ class Target(enum.StrEnum):
     (0.0, inf)
     """
 
-    BINARY = "binary"
-    CLASS = "class"
-    REAL = "real"
-    COUNT = "count"
-    POSITIVE = "positive"
-    PROPORTION = "proportion"
+    BINARY = "binary", (-1.0, 1.0), "-1 or 1", lambda y: np.abs(y) == 1
+    CLASS = (
+        "class",
+        (0.0, math.inf),
+        "indices of classes",
+        lambda y: np.isfinite(y) & (y >= 0) & (y == np.floor(y)),
+    )
+    REAL = "real", (-math.inf, math.inf), "finite numbers", np.isfinite
+    COUNT = (
+        "count",
+        (0.0, math.inf),
+        "numbers of at least 0",
+        lambda y: np.isfinite(y) & (y >= 0),
+    )
+    POSITIVE = (
+        "positive",
+        (0.0, math.inf),
+        "numbers above 0",
+        lambda y: np.isfinite(y) & (y > 0),
+    )
+    PROPORTION = "proportion", (0.0, 1.0), "numbers from 0 to 1", lambda y: (y >= 0) & (y <= 1)
 
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """Infimum and supremum of the targets that such losses accept."""
-        return _KINDS[self][0]
+    bounds: tuple[float, float]
+    words: str
+    is_number: bool
+    _check: Callable[[NDArray[Any]], NDArray[np.bool_]]
 
-    @property
-    def words(self) -> str:
-        """Description of the targets, for messages."""
-        return _KINDS[self][1]
-
-    @property
-    def is_number(self) -> bool:
-        """Whether targets are numbers, and not labels."""
-        return self not in (Target.BINARY, Target.CLASS)
+    def __new__(
+        cls,
+        value: str,
+        bounds: tuple[float, float],
+        words: str,
+        check: Callable[[NDArray[Any]], NDArray[np.bool_]],
+    ) -> Self:
+        made = str.__new__(cls, value)
+        made._value_, made.bounds, made.words, made._check = value, bounds, words, check
+        made.is_number = value not in ("binary", "class")
+        return made
 
     def admits(self, y: ArrayLike) -> NDArray[np.bool_]:
         """Check each target.
@@ -70,30 +92,7 @@ class Target(enum.StrEnum):
         Privacy: ``slope_bound`` and other constants hold for admitted targets only, so every row is
         checked once before they are used. The losses do not repeat the check.
         """
-        return _KINDS[self][2](np.asarray(y))
-
-
-# Bounds, description and check of each kind of target.
-_KINDS: MappingProxyType[
-    Target, tuple[tuple[float, float], str, Callable[[NDArray[Any]], NDArray[np.bool_]]]
-] = MappingProxyType(
-    {
-        Target.BINARY: ((-1.0, 1.0), "-1 or 1", lambda y: np.abs(y) == 1),
-        Target.CLASS: (
-            (0.0, math.inf),
-            "indices of classes",
-            lambda y: np.isfinite(y) & (y >= 0) & (y == np.floor(y)),
-        ),
-        Target.REAL: ((-math.inf, math.inf), "finite numbers", np.isfinite),
-        Target.COUNT: (
-            (0.0, math.inf),
-            "numbers of at least 0",
-            lambda y: np.isfinite(y) & (y >= 0),
-        ),
-        Target.POSITIVE: ((0.0, math.inf), "numbers above 0", lambda y: np.isfinite(y) & (y > 0)),
-        Target.PROPORTION: ((0.0, 1.0), "numbers from 0 to 1", lambda y: (y >= 0) & (y <= 1)),
-    }
-)
+        return self._check(np.asarray(y))
 
 
 class Loss(abc.ABC):
@@ -112,6 +111,12 @@ class Loss(abc.ABC):
     Privacy: the gradient in w of row i is ``slope(z_i, y_i) x_i``, so its L2 norm is at most
     ``slope_bound * |x_i|`` for targets that ``target`` admits, up to rounding (a few units in the
     last place).
+    """
+
+    offset_bound: float = 0.0
+    """Bound on the magnitude of rows' offsets, which add to the score; 0 without offsets.
+
+    Privacy: a proof that needs a bound on scores, or on their rounding, must add it.
     """
 
     @property
@@ -207,14 +212,6 @@ class Loss(abc.ABC):
     def of_codes(self) -> bool:
         """Whether the loss compares scores with codes of the classes, as least squares does."""
         return False
-
-    @property
-    def offset_bound(self) -> float:
-        """Bound on the magnitude of rows' offsets, which add to the score; 0 without offsets.
-
-        Privacy: a proof that needs a bound on scores, or on their rounding, must add it.
-        """
-        return 0.0
 
     def targets_without_offset(self, y: NDArray[Any]) -> NDArray[Any]:
         """Return targets of shape (n,), roughly as they would be if offsets were zero."""

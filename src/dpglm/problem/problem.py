@@ -312,17 +312,7 @@ class Regularizer(abc.ABC):
 class _Elastic(Regularizer):
     """``l1 |w|_1 + l2 / 2 |w|^2``, with strengths that are 0 unless a subclass sets them."""
 
-    @property
-    def _l1(self) -> float:
-        return 0.0
-
-    @property
-    def strong_convexity(self) -> float:
-        return 0.0
-
-    @property
-    def smoothness(self) -> float:
-        return math.inf if self._l1 > 0 else self.strong_convexity
+    _l1 = strong_convexity = smoothness = 0.0
 
     def value(self, w: FloatArray) -> float:
         l1 = product(self._l1, float(np.abs(w).sum(dtype=np.float64)))
@@ -359,10 +349,7 @@ class L2(_Elastic):
 
     def __post_init__(self) -> None:
         check_real("strength", self.strength, least=0.0)
-
-    @property
-    def strong_convexity(self) -> float:
-        return self.strength
+        vars(self).update(strong_convexity=self.strength, smoothness=self.strength)
 
 
 @final
@@ -385,10 +372,7 @@ class L1(_Elastic):
 
     def __post_init__(self) -> None:
         check_real("strength", self.strength, least=0.0)
-
-    @property
-    def _l1(self) -> float:
-        return self.strength
+        vars(self).update(_l1=self.strength, smoothness=math.inf if self.strength > 0 else 0.0)
 
 
 @checked
@@ -419,14 +403,9 @@ class ElasticNetPenalty(_Elastic):
         check_real("strength", self.strength, least=0.0)
         if not 0 <= self.l1_ratio <= 1:
             raise ValueError(f"l1_ratio must lie in [0, 1], got {self.l1_ratio!r}")
-
-    @property
-    def _l1(self) -> float:
-        return self.strength * self.l1_ratio
-
-    @property
-    def strong_convexity(self) -> float:
-        return self.strength * (1 - self.l1_ratio)
+        l1, l2 = self.strength * self.l1_ratio, self.strength * (1 - self.l1_ratio)
+        smoothness = math.inf if l1 > 0 else l2
+        vars(self).update(_l1=l1, strong_convexity=l2, smoothness=smoothness)
 
 
 @checked

@@ -8,8 +8,8 @@ import functools
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, Self, TypeVar, cast, final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast, final
 
 import numpy as np
 
@@ -284,6 +284,11 @@ class Plan:
     theorem : Theorem, optional
         The theorem that the settings follow, if any (``dpglm.papers``).
 
+    Attributes
+    ----------
+    protection : Protection
+        The relation, the budget and the public sizes.
+
     Raises
     ------
     ValueError
@@ -302,6 +307,9 @@ class Plan:
     adjacency: Adjacency
     method: Method[Any]
     theorem: Theorem | None = None
+
+    if TYPE_CHECKING:  # Derived, so no field.
+        protection: Protection = field(init=False)
 
     def __post_init__(self) -> None:
         self.method.check(self)
@@ -325,6 +333,8 @@ class Plan:
                 f"budget must be at least what all releases cost together, got {self.budget!r}, "
                 f"which {self.event!r} exceeds under {self.adjacency.value}"
             )
+        size = self.data.n_rows, self.data.groups
+        vars(self).update(protection=Protection(self.adjacency, self.budget, *size))
 
     @property
     def problem(self) -> Problem:
@@ -332,11 +342,6 @@ class Plan:
         if self.method.problem is None:
             raise ValueError(f"a plan of {self.method.algorithm} does not fit a model")
         return self.method.problem
-
-    @property
-    def protection(self) -> Protection:
-        """The relation, the budget and the public sizes."""
-        return Protection(self.adjacency, self.budget, self.data.n_rows, self.data.groups)
 
     @property
     def event(self) -> Event:

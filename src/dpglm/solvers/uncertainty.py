@@ -68,12 +68,12 @@ def eigen(matrix: Floats) -> tuple[Floats, Floats]:
 
 def n_penalized(problem: Problem, data: DataSpec) -> int:
     """Return the number of leading rows of the parameter that penalty and constraint act on."""
-    return data.n_columns - int(frees_intercept(problem, data))
+    return data.n_columns - int(data.intercept > 0.0 and not problem.penalize_intercept)
 
 
 def frees_intercept(problem: Problem, data: DataSpec) -> bool:
     """Whether penalty and constraint leave out an intercept."""
-    return data.intercept > 0.0 and not problem.penalize_intercept
+    return n_penalized(problem, data) < data.n_columns
 
 
 def feasible(problem: Problem, penalized: int, w: Floats, step: float) -> Floats:

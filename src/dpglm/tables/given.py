@@ -413,15 +413,11 @@ def check_length(array: Any) -> None:
 def in_memory(X: Any) -> Any:
     """Return a matrix with copies of parts that are mapped from files."""
     if isinstance(X, np.ndarray):
-        return _own(X)
+        if next(memory_maps(X), None) is None:
+            return X
+        check_length(X)
+        return np.array(X, order="K")
     parts = (X.data, X.indices, X.indptr)
-    own = tuple(map(_own, parts))
+    own = tuple(map(in_memory, parts))
     same = all(one is other for one, other in zip(own, parts, strict=True))
     return X if same else sparse.csr_array(own, shape=X.shape)
-
-
-def _own(array: NDArray[Any]) -> NDArray[Any]:
-    if next(memory_maps(array), None) is None:
-        return array
-    check_length(array)
-    return np.array(array, order="K")

@@ -89,11 +89,14 @@ class Accountant(abc.ABC):
     def _branches(self, event: Event, adjacency: Adjacency) -> tuple[Event, ...]:
         found = branches(event, adjacency)
         if not self.supports(event, adjacency):
-            raise ValueError(
-                f"event must be one that the {self.name} accountant supports under "
-                f"{adjacency.value}, got {canonical(event)!r}"
-            )
+            raise self._refusal(event, adjacency)
         return found
+
+    def _refusal(self, event: Event, adjacency: Adjacency) -> ValueError:
+        return ValueError(
+            f"event must be one that the {self.name} accountant supports under "
+            f"{adjacency.value}, got {canonical(event)!r}"
+        )
 
     @abc.abstractmethod
     def _knows(self, basic: Event) -> bool:
@@ -161,7 +164,13 @@ class GaussianAccountant(Accountant):
 
     def mu(self, event: Event, adjacency: Adjacency) -> float:
         """Return the mu, rounded up, for which the event is mu-GDP under the relation."""
-        return max(reduce_event(one, adjacency).mu for one in self._branches(event, adjacency))
+        found = []
+        for one in branches(event, adjacency):
+            mu = gaussian_mu(one)
+            if mu is None:
+                raise self._refusal(event, adjacency)
+            found.append(mu)
+        return max(found)
 
     def epsilon(self, event: Event, adjacency: Adjacency, delta: float) -> float:
         least = self.mu(event, adjacency)
@@ -169,6 +178,16 @@ class GaussianAccountant(Accountant):
 
     def _knows(self, basic: Event) -> bool:
         return isinstance(basic, GaussianMechanism)
+
+
+def gaussian_mu(branch: Event) -> float | None:
+    """Return the mu, rounded up, of one of the ``branches`` of an event; None if it is not GDP."""
+    squares = []
+    for basic, count in branch.terms():
+        if not isinstance(basic, GaussianMechanism):
+            return None
+        squares.append(count * basic.mu**2)
+    return math.sqrt(math.fsum(squares)) * (1.0 + 1e-15)
 
 
 # Pure releases together with sampled ones under replace-one: two groups, composed as pairs.

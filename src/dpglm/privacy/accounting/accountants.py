@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import final
 
 from dpglm.privacy.accounting.accountant import Accountant as Accountant
-from dpglm.privacy.accounting.accountant import Curve
+from dpglm.privacy.accounting.accountant import Curve, gaussian_mu
 from dpglm.privacy.accounting.accountant import GaussianAccountant as GaussianAccountant
 from dpglm.privacy.accounting.fourier import FourierAccountant as FourierAccountant
 from dpglm.privacy.accounting.mixture import MixtureAccountant as MixtureAccountant
@@ -147,8 +147,10 @@ def accountant_for(event: Event, adjacency: Adjacency) -> Accountant:
     if found != (canonical(event),):
         parts = tuple(accountant_for(one, adjacency) for one in found)
         return parts[0] if len(set(parts)) == 1 else PartwiseAccountant(parts)
+    if gaussian_mu(found[0]) is not None:
+        return GaussianAccountant()
     fourier = FourierAccountant()
-    choices: list[Accountant] = [GaussianAccountant(), MixtureAccountant(), RepetitionAccountant()]
+    choices: list[Accountant] = [MixtureAccountant(), RepetitionAccountant()]
     # Other events leave Renyi divergences nothing to win.
     others = [one for one, _ in found[0].terms() if not isinstance(one, GaussianMechanism)]
     if all(isinstance(one, MechanismEvent) and one.is_dominated_loosely for one in others):
@@ -174,11 +176,11 @@ def within_budget(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> 
         The budget. Only Gaussian events can be compared with mu-GDP or zCDP; others, and disjoint
         parts of the rows under add/remove, are a ValueError.
     """
-    exact = GaussianAccountant()
     # Branch by branch in canonical form, exactly as calibration did.
     for one in branches(event, adjacency):
-        if exact.supports(one, adjacency):
-            fits = budget.allows_mu(exact.mu(one, adjacency))
+        mu = gaussian_mu(one)
+        if mu is not None:
+            fits = budget.allows_mu(mu)
         else:
             limit = budget.as_approximate_dp()
             accountant = accountant_for(one, adjacency)

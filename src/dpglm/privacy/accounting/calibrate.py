@@ -10,7 +10,7 @@ from typing import TypeVar
 from scipy.optimize import brentq
 from scipy.special import ndtri_exp
 
-from dpglm.privacy.accounting.accountant import reduce_event
+from dpglm.privacy.accounting.accountant import gaussian_mu, reduce_event
 from dpglm.privacy.accounting.accountants import (
     Accountant,
     FourierAccountant,
@@ -75,9 +75,10 @@ def calibrate(
     37.306
     """
     example = make_event(1.0)
-    if GaussianAccountant().supports(example, adjacency):
+    accountant = accountant_for(example, adjacency)
+    if isinstance(accountant, GaussianAccountant):
         return _calibrate_exactly(make_event, budget, adjacency)
-    accountant, limit = accountant_for(example, adjacency), budget.as_approximate_dp()
+    limit = budget.as_approximate_dp()
     if limit.delta == 0.0:
         if math.isinf(accountant.epsilon(example, adjacency, 0.0)):
             budget.gdp_mu()  # raises: Gaussian noise and a delta of 0
@@ -95,10 +96,11 @@ def excess(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> float:
     It falls about as fast as the logarithm of a noise multiplier grows. Raises as
     ``within_budget``.
     """
-    exact, found = GaussianAccountant(), []
+    found = []
     for one in branches(event, adjacency):
-        if exact.supports(one, adjacency):
-            spent, most = exact.mu(one, adjacency), budget.gdp_mu()
+        mu = gaussian_mu(one)
+        if mu is not None:
+            spent, most = mu, budget.gdp_mu()
         else:
             limit, accountant = budget.as_approximate_dp(), accountant_for(one, adjacency)
             if limit.delta > 0.0:
@@ -263,9 +265,8 @@ def spent(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> dict[str
     """
     accountant = accountant_for(event, adjacency)
     signature = {"accountant": accountant.name, "version": accountant.version}
-    exact = GaussianAccountant()
-    if exact.supports(event, adjacency):
-        return {**budget.statement_for_mu(exact.mu(event, adjacency)), **signature}
+    if isinstance(accountant, GaussianAccountant):
+        return {**budget.statement_for_mu(accountant.mu(event, adjacency)), **signature}
     limit = budget.as_approximate_dp()
     epsilon = accountant.epsilon(event, adjacency, limit.delta)
     return {"epsilon": epsilon, "delta": limit.delta, **signature}

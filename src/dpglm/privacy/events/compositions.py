@@ -243,8 +243,11 @@ def branches(event: Event, adjacency: Adjacency | None = None) -> tuple[Event, .
             "adjacency must be zero_out or replace_one for events on disjoint parts of the rows of "
             f"fixed sizes (the number of rows must be public), got {adjacency.value}"
         )
-    terms = canonical(event).terms()
+    whole = canonical(event)
+    terms = whole.terms()
     plain = [term for term in terms if not isinstance(term[0], DisjointParts)]
+    if len(plain) == len(terms):
+        return (whole,)
     found: tuple[Event, ...] = (joined(plain),)
     for split, count in terms:
         if not isinstance(split, DisjointParts):
@@ -257,7 +260,7 @@ def branches(event: Event, adjacency: Adjacency | None = None) -> tuple[Event, .
         if n_choices > _MOST_BRANCHES or len(found) * n_choices > _MOST_BRANCHES:
             raise ValueError(
                 "event must leave at most 64 choices of one part from each parallel event, got "
-                f"{canonical(event)!r}"
+                f"{whole!r}"
             )
         choices = list(itertools.combinations_with_replacement(parts, count))
         found = _undominated(
