@@ -8,7 +8,7 @@ import numbers
 import os
 from collections.abc import Sequence, Set
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,7 +102,7 @@ def check_real(
     below: float = math.inf,
 ) -> float:
     """Return ``value`` as a finite float, or raise ValueError if it is out of range."""
-    found = _as_float(value)
+    found = float(value) if is_number(value) else math.nan
     if math.isfinite(found) and above < found < below and least <= found <= most:
         return found
     allowed = " and ".join(
@@ -118,20 +118,15 @@ def check_real(
     raise ValueError(f"{name} must be a finite number {allowed}".rstrip() + f", got {value!r}")
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[float]:
     """Whether a value is a real number, without overflow as a float."""
-    is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    return is_real and (_as_float(value) != math.inf or value == math.inf)
-
-
-def _as_float(value: object) -> float:
-    """Return a number as a float, infinite if it overflows; NaN for other values."""
     if isinstance(value, bool) or not isinstance(value, (float, numbers.Real)):
-        return math.nan
+        return False
     try:
-        return float(value)
+        float(value)
     except OverflowError:
-        return math.inf
+        return False
+    return True
 
 
 def check_one_of(name: str, value: object, allowed: Sequence[str]) -> str:

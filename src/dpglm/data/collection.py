@@ -162,8 +162,10 @@ class Collection(abc.ABC):
     offset_column: OffsetColumn = OffsetColumn("offset")
     """Argument name of the offsets, and the name of their column, if known."""
 
-    _y: Any = None
-    _weights: Any = None
+    is_weighted: bool = False
+    """Whether rows have weights of their own."""
+    has_offset: bool = False
+    """Whether rows have offsets: targets then have two columns, targets and offsets."""
 
     @property
     @abc.abstractmethod
@@ -174,16 +176,6 @@ class Collection(abc.ABC):
     @abc.abstractmethod
     def dtype(self) -> FloatType:
         """Type of the stored rows."""
-
-    @property
-    def is_weighted(self) -> bool:
-        """Whether rows have weights of their own."""
-        return self._weights is not None
-
-    @property
-    def has_offset(self) -> bool:
-        """Whether rows have offsets: targets then have two columns, targets and offsets."""
-        return self._y is not None and self._y.ndim == 2
 
     def with_offset(self, offset: Any) -> Collection:
         """Return these rows with offsets."""
@@ -295,8 +287,8 @@ class MatrixRows(Collection):
 
     copies_cheaply = True
     dtype: FloatType = "float64"
-    shape = (0, 0)
-    n_groups = None
+    shape: tuple[int, int] = (0, 0)
+    n_groups: int | None = None
 
     def __init__(
         self,
@@ -309,8 +301,9 @@ class MatrixRows(Collection):
         self._X, self._y, self._weights = X, y, weights
         self.dtype, self.is_sparse = cast(FloatType, X.dtype.name), bool(sparse.issparse(X))
         self._starts, self._where = starts, where
-        self.shape: tuple[int, int] = (int(X.shape[0]), int(X.shape[1]))
-        self.n_groups: int | None = None if starts is None else len(starts) - 1
+        self.is_weighted, self.has_offset = weights is not None, y.ndim == 2
+        self.shape = int(X.shape[0]), int(X.shape[1])
+        self.n_groups = None if starts is None else len(starts) - 1
 
     def spread(self, where: NDArray[np.bool_] | None) -> MatrixRows:
         """Put these rows at the places where they count, among rows of zeros with the weight 0."""

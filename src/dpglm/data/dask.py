@@ -144,6 +144,7 @@ class DaskArrays(Collection):
         self._y = None if y is None else self._aligned("y", y)
         self._weights = None if weights is None else self._aligned("sample_weight", weights)
         self.feature_names = feature_names
+        self.is_weighted, self.has_offset = weights is not None, offset is not None
         self._groups: GroupsOfPartitions | None = None
         if offset is not None:
             import dask.array

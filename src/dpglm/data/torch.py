@@ -306,6 +306,7 @@ class TensorCollection(Collection):
             own = as_offset(_host_column(offset), n_rows)
             self._y = np.column_stack([as_floats("y", self._targets()), own])
         self._weights = None if weights is None else as_weights(_host_column(weights), n_rows)
+        self.is_weighted, self.has_offset = weights is not None, offset is not None
         narrow = X.dtype in (torch.float32, torch.float16, torch.bfloat16)
         self.dtype = "float32" if narrow else "float64"
 

@@ -7,7 +7,7 @@ import functools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +58,9 @@ class Mechanism(abc.ABC, Generic[V, R]):
     determines the privacy event.
     """
 
+    is_l2: ClassVar[bool] = False
+    """Whether the scale is that of L2 noise, a coordinate of which varies more."""
+
     @property
     @abc.abstractmethod
     def event(self) -> Event:
@@ -80,10 +83,6 @@ class Mechanism(abc.ABC, Generic[V, R]):
     def scale(self, release: Release[Any, Any]) -> NoiseScale:
         """Return the noise scale of a release, from public facts only."""
         return NoiseScale(self.multiplier * release.sensitivity, 0)
-
-    def coordinate_std(self, scale: float, size: int) -> float:
-        """Return the standard deviation of each of ``size`` coordinates."""
-        return scale
 
     @abc.abstractmethod
     def draw(self, release: Release[V, R], value: V, source: NoiseSource) -> R:
@@ -185,7 +184,8 @@ class Release(Generic[V, R]):
     @property
     def noise_std(self) -> float:
         """Standard deviation of the noise in each coordinate."""
-        return self.mechanism.coordinate_std(self.scale.std, self.coordinates)
+        std = self.scale.std
+        return std * math.sqrt(self.coordinates + 1.0) if self.mechanism.is_l2 else std
 
     def check(self, value: Bounded[V], adjacency: Adjacency, unit: Unit = Unit.ROW) -> None:
         """Raise PlanMismatchError unless the release was declared for this value and relation."""

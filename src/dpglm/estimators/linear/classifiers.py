@@ -203,6 +203,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
 
     # The mixin's score takes rows in memory only.
     score = Predictor.score
+    # Bounds on the encoded targets of two classes, if the loss takes numbers.
+    _range_of_two = -math.inf, math.inf
 
     classes: Sequence[Any] | None = None
     class_weight: Mapping[Any, float] | None = None
@@ -263,13 +265,9 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
             np.asarray,
             self._problem,
             n_outputs=n_classes if n_classes > 2 else 1,
-            target_range=self._target_range(n_classes),
+            target_range=self._range_of_two if n_classes == 2 else (-math.inf, math.inf),
             heaviest=heaviest_class(self.class_weight),
         )
-
-    def _target_range(self, n_classes: int) -> tuple[float, float]:
-        """Return bounds on the encoded targets if the loss takes numbers."""
-        return -math.inf, math.inf
 
     def _task(self, y: NDArray[Any] | None, facts: PublicFacts) -> FitTask:
         if self.classes is None:
@@ -530,15 +528,13 @@ class RidgeClassifier(PrivateClassifier):
     """
 
     alpha: float = 1.0
+    _range_of_two = -1.0, 1.0
 
     def _loss(self, n_classes: int) -> Loss:
         return Squared() if n_classes == 2 else Sparsemax()
 
     def _penalty(self, n_rows: int) -> Regularizer:
         return L2(check_real("alpha", self.alpha, least=0.0) / n_rows)
-
-    def _target_range(self, n_classes: int) -> tuple[float, float]:
-        return (-1.0, 1.0) if n_classes == 2 else super()._target_range(n_classes)
 
     def _target_units(self, task: FitTask, n_features: int) -> LinearUnits | None:
         if task.n_outputs == 1:

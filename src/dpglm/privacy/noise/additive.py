@@ -150,6 +150,8 @@ class L2Noise(Mechanism[Array, Array]):
 
     epsilon: float
 
+    is_l2 = True
+
     @property
     def event(self) -> Event:
         return Pure(self.epsilon)
@@ -167,9 +169,6 @@ class L2Noise(Mechanism[Array, Array]):
 
     def scale(self, release: Release[Any, Any]) -> NoiseScale:
         return CalibratedNoise.scale(GaussianNoise(self.multiplier), release).times(1.0 + 2.0**-50)
-
-    def coordinate_std(self, scale: float, size: int) -> float:
-        return scale * math.sqrt(size + 1.0)
 
     def draw(self, release: Release[Array, Array], value: Array, source: NoiseSource) -> Array:
         return add_l2_noise(value, release.scale.std, release.scale.exponent, source)
@@ -284,6 +283,8 @@ class L2LinearTerm(CalibratedNoise[_Shape, SecretNoise]):
 
     curvature_ratio: float
 
+    is_l2 = True
+
     def __post_init__(self) -> None:
         check_real("noise_multiplier", self.noise_multiplier, above=0.0)
         check_real("curvature_ratio", self.curvature_ratio, above=0.0)
@@ -299,9 +300,6 @@ class L2LinearTerm(CalibratedNoise[_Shape, SecretNoise]):
     def scale(self, release: Release[Any, Any]) -> NoiseScale:
         scale = self.multiplier * release.sensitivity * (1.0 + 2.0**-50)
         return NoiseScale(scale, granularity_exponent(scale))
-
-    def coordinate_std(self, scale: float, size: int) -> float:
-        return scale * math.sqrt(size + 1.0)
 
     def draw(
         self, release: Release[_Shape, SecretNoise], value: _Shape, source: NoiseSource
