@@ -266,7 +266,8 @@ class Format(Generic[T]):
 
     def write(self, value: T) -> dict[str, Any]:
         """Return the document that holds a value."""
-        return {"format": self.name, "version": self.version, **_form(self.kind).write(value)}
+        kind: Any = self.kind
+        return {"format": self.name, "version": self.version, **_form(kind).write(value)}
 
     def matches(self, document: Any) -> bool:
         """Whether a document declares this format."""

@@ -274,10 +274,12 @@ class PrivateFit(BudgetParameters, own_first=False):
     n_groups: int | None = None
     max_rows_per_group: int | None = None
     random_state: int | NoiseSource | None = None
+    _takes_sparse = False
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.non_deterministic = not isinstance(self.random_state, numbers.Integral)
+        tags.input_tags.sparse |= self._takes_sparse
         return tags
 
     def _budget(self, n_units: int) -> PrivacyBudget:

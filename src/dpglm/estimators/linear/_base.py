@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpglm._calls import is_watched, shown, stage
@@ -132,6 +131,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
     inference: bool | Literal["robust"] = False
     # Whether fits have errors without ``inference``: those of additive models.
     _needs_errors = False
+    _takes_sparse = True
     prior_scales: ArrayLike | None = None
     weighting: Literal["auto", "none"] = "auto"
     weight_bound: float | None = None
@@ -141,11 +141,6 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
     constraint: Constraint | None = None
     callback: Callable[[StepInfo], None] | None = None
     verbose: int = 0
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
 
     @abc.abstractmethod
     def _problem(self, spec: DataSpec) -> Problem:
