@@ -16,10 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from dpglm._calls import checked
 from dpglm._validation import check_list, check_real
 from dpglm._words import plain_number
-from dpglm.certificate.certificate import Certificate
+from dpglm.certificate.certificate import Certificate, PublicFact, schema_facts
 from dpglm.certificate.execution import PartInput, Stated, StudyPart
-from dpglm.certificate.statement import schema_facts
-from dpglm.data.rows import Protection, PublicFact
+from dpglm.data.rows import Protection
 from dpglm.exploration.design import plan_tables, release, run_on_table
 from dpglm.inference.comparisons import largest_errors, quantile, root_of
 from dpglm.inference.inference import Inference

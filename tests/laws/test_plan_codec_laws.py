@@ -18,9 +18,9 @@ from sklearn.preprocessing import Normalizer
 from dpglm import estimators
 from dpglm._codec import decode, encode, type_name
 from dpglm.certificate import Certificate, verify
-from dpglm.certificate.certificate import certify
+from dpglm.certificate.certificate import PublicFact, certify
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.rows import DataSpec, Protection, PublicFact
+from dpglm.data.rows import DataSpec, Protection
 from dpglm.estimators import (
     PrivateGridSearchCV,
     PrivatePipeline,

@@ -10,21 +10,28 @@ import math
 import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar, final
+from typing import Any, Literal, TypeVar, final, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dpglm._calls import checked
 from dpglm._codec import Format, decode
-from dpglm._json import at, in_file, load
-from dpglm._validation import check_real
+from dpglm._json import at, check_writable, in_file, load, plain_json
+from dpglm._validation import check_one_of, check_real
 from dpglm._words import card, rounded_up, visible
 from dpglm.certificate.methods import methods, record
-from dpglm.certificate.statement import cautions, relation_in_words, sections, spending
-from dpglm.data.rows import DataSpec, Protection, PublicFact
+from dpglm.certificate.statement import (
+    WHERE,
+    WHERE_IN_WORDS,
+    cautions,
+    relation_in_words,
+    sections,
+    spending,
+)
+from dpglm.data.rows import DataSpec, Protection
 from dpglm.data.split import MODEL, Split, composed_event, rows_in_words, side_of
 from dpglm.exceptions import TooCostlyError
 from dpglm.ledger.entry import LedgerReference
@@ -37,6 +44,7 @@ from dpglm.privacy.releases import AnyRelease
 from dpglm.problem import LogLink, Problem
 from dpglm.solvers.base import Plan
 from dpglm.solvers.uncertainty import Solution
+from dpglm.tables.schema import Schema
 
 T = TypeVar("T")
 
@@ -52,6 +60,83 @@ def check_part(name: str) -> None:
     """Refuse names of parts that are not a word, as names of files and in sentences."""
     if not _NAME.fullmatch(name):
         raise ValueError(f"parts must be named by lower-case letters and '_', got {name[:60]!r}")
+
+
+# Public facts.
+
+Provenance = Literal["declared", "implied", "by relation", "private", "from the data"]
+
+
+@final
+@dataclass(frozen=True)
+class PublicFact:
+    """A value that the guarantee treats as public.
+
+    Parameters
+    ----------
+    name : str
+        Name of the fact, such as ``"row_norm"``.
+    value : JSON value, NumPy scalar or array
+        Kept as plain JSON values; infinities and NaN as their names.
+    provenance : {"declared", "implied", "by relation", "private", "from the data"}
+        ``"declared"``: given by the caller. ``"implied"``: follows from declared facts.
+        ``"by relation"``: equal for all neighbouring data sets, unless a private condition selected
+        the rows. ``"private"``: learned by another private release, which ``value`` names.
+        ``"from the data"``: taken from the rows without protection, which is a leak.
+    """
+
+    name: str
+    value: Any
+    provenance: Provenance
+
+    def __post_init__(self) -> None:
+        check_one_of("provenance", self.provenance, get_args(Provenance))
+        object.__setattr__(self, "value", plain_json(self.value))
+        with at(self.name):
+            check_writable(self.value)
+
+
+def with_implied(facts: Iterable[PublicFact], name: str, value: Any) -> tuple[PublicFact, ...]:
+    """Mark the declared fact with this name and value as implied by the others."""
+    own = PublicFact(name, value, "declared")
+    implied = PublicFact(name, value, "implied")
+    return tuple(implied if fact == own else fact for fact in facts)
+
+
+def schema_facts(schema: Schema) -> tuple[PublicFact, ...]:
+    """Return the schema as a declared fact, and the bounds that were found privately."""
+    document = {"provenance": schema.provenance} | schema.to_dict()
+    found = (
+        PublicFact(f"bounds of {name}", {"low": low, "high": high} | vars(paid), "private")
+        for name, (low, high, paid) in schema.paid_bounds.items()
+    )
+    return (PublicFact("schema", document, "declared"), *found)
+
+
+def size_facts(
+    data: DataSpec, adjacency: Adjacency, *, chosen: bool = False
+) -> tuple[PublicFact, ...]:
+    """Return the public numbers of rows, and of groups and their rows where there are groups.
+
+    ``chosen`` says that a private condition selected the rows.
+    """
+    where = (PublicFact(WHERE, WHERE_IN_WORDS, "declared"),) * chosen
+
+    def counted(name: str, value: int, is_public: bool) -> PublicFact:
+        return PublicFact(name, value, "by relation" if is_public else "declared")
+
+    rows = counted("n_rows", data.n_rows, adjacency.rows_are_public(data.unit))
+    if data.groups is None:
+        return (rows, *where)
+    return (
+        rows,
+        *where,
+        counted("n_groups", data.groups.n_groups, adjacency.n_is_public),
+        PublicFact("max_rows_per_group", int(data.groups.rows), "declared"),
+    )
+
+
+# Parts, and the certificate of all of them.
 
 
 @final

@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpglm._validation import check_integer, check_one_of
 from dpglm._words import card, plain_number
-from dpglm.certificate.certificate import Certificate, certify
+from dpglm.certificate.certificate import Certificate, PublicFact, certify
 from dpglm.data.groups import LimitedGroups
-from dpglm.data.rows import GroupBound, Protection, PublicFact, Rows
+from dpglm.data.rows import GroupBound, Protection, Rows
 from dpglm.data.split import EXPLORATION
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.privacy.budget import Adjacency, PrivacyBudget, Unit, stated_budget

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 from dpglm._words import plain_number, rounded_up, weak
-from dpglm.data.rows import DataSpec, PublicFact
 from dpglm.data.split import EVALUATION
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import GaussianAccountant, accountant_for
@@ -18,59 +17,16 @@ from dpglm.privacy.budget import Adjacency, Unit
 from dpglm.privacy.events import DisjointParts, RandomlyRepeated, canonical, describe_event
 from dpglm.privacy.releases import AnyRelease
 from dpglm.solvers.base import FitStage
-from dpglm.tables.schema import Schema
 
 if TYPE_CHECKING:
-    from dpglm.certificate.certificate import Certificate
+    from dpglm.certificate.certificate import Certificate, PublicFact
 
-
-# Public facts.
 
 LABELS = "labels"
 """Name of the fact with the labels of failure and success, for regressors of proportions."""
 WHERE = "where"
 """Name of the fact that a private condition selected the rows."""
 WHERE_IN_WORDS = "a private condition; the number of rows that meet it stays private"
-
-
-def with_implied(facts: Iterable[PublicFact], name: str, value: Any) -> tuple[PublicFact, ...]:
-    """Mark the declared fact with this name and value as implied by the others."""
-    own = PublicFact(name, value, "declared")
-    implied = PublicFact(name, value, "implied")
-    return tuple(implied if fact == own else fact for fact in facts)
-
-
-def schema_facts(schema: Schema) -> tuple[PublicFact, ...]:
-    """Return the schema as a declared fact, and the bounds that were found privately."""
-    document = {"provenance": schema.provenance} | schema.to_dict()
-    found = (
-        PublicFact(f"bounds of {name}", {"low": low, "high": high} | vars(paid), "private")
-        for name, (low, high, paid) in schema.paid_bounds.items()
-    )
-    return (PublicFact("schema", document, "declared"), *found)
-
-
-def size_facts(
-    data: DataSpec, adjacency: Adjacency, *, chosen: bool = False
-) -> tuple[PublicFact, ...]:
-    """Return the public numbers of rows, and of groups and their rows where there are groups.
-
-    ``chosen`` says that a private condition selected the rows.
-    """
-    where = (PublicFact(WHERE, WHERE_IN_WORDS, "declared"),) * chosen
-
-    def counted(name: str, value: int, is_public: bool) -> PublicFact:
-        return PublicFact(name, value, "by relation" if is_public else "declared")
-
-    rows = counted("n_rows", data.n_rows, adjacency.rows_are_public(data.unit))
-    if data.groups is None:
-        return (rows, *where)
-    return (
-        rows,
-        *where,
-        counted("n_groups", data.groups.n_groups, adjacency.n_is_public),
-        PublicFact("max_rows_per_group", int(data.groups.rows), "declared"),
-    )
 
 
 # Cautions: weaknesses of a claim.

@@ -245,7 +245,7 @@ def fit_with_progress(
 
     ``y`` is None where X contains the targets; ``given`` is for ``fit``.
     """
-    from dpglm.certificate.statement import schema_facts, with_implied
+    from dpglm.certificate.certificate import schema_facts, with_implied
     from dpglm.solvers.checkpoint import CheckpointFile
 
     # Rows in memory do not name the schema that encoded them.

@@ -12,14 +12,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, final, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, final
 
 import numpy as np
 from joblib import cpu_count
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from dpglm._json import at, check_writable, plain_json
 from dpglm._validation import (
     LARGEST,
     SMALLEST,
@@ -277,6 +276,8 @@ class Protection:
     def __post_init__(self) -> None:
         if not isinstance(self.budget, PrivacyBudget):
             raise ValueError(f"budget must be a PrivacyBudget, got {self.budget!r}")
+        if not isinstance(self.groups, GroupBound | None):
+            raise ValueError(f"groups must be a GroupBound or None, got {self.groups!r}")
         check_count("n_rows", self.n_rows)
         n_units = self.n_rows if self.groups is None else self.groups.n_groups
         vars(self).update(
@@ -297,38 +298,6 @@ class Protection:
         if groups is not None:
             groups = dataclasses.replace(groups, n_groups=n_units)
         return Protection(self.adjacency, budget, n_rows, groups)
-
-
-Provenance = Literal["declared", "implied", "by relation", "private", "from the data"]
-
-
-@final
-@dataclass(frozen=True)
-class PublicFact:
-    """A value that the guarantee treats as public.
-
-    Parameters
-    ----------
-    name : str
-        Name of the fact, such as ``"row_norm"``.
-    value : JSON value, NumPy scalar or array
-        Kept as plain JSON values; infinities and NaN as their names.
-    provenance : {"declared", "implied", "by relation", "private", "from the data"}
-        ``"declared"``: given by the caller. ``"implied"``: follows from declared facts.
-        ``"by relation"``: equal for all neighbouring data sets, unless a private condition selected
-        the rows. ``"private"``: learned by another private release, which ``value`` names.
-        ``"from the data"``: taken from the rows without protection, which is a leak.
-    """
-
-    name: str
-    value: Any
-    provenance: Provenance
-
-    def __post_init__(self) -> None:
-        check_one_of("provenance", self.provenance, get_args(Provenance))
-        object.__setattr__(self, "value", plain_json(self.value))
-        with at(self.name):
-            check_writable(self.value)
 
 
 def check_target_bounds(low: float, high: float) -> None:

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import check_list, check_real, in_one_line
-from dpglm.certificate.statement import schema_facts
-from dpglm.data.rows import PublicFact
+from dpglm.certificate.certificate import PublicFact, schema_facts
 from dpglm.evaluation.planning import predictions_of
 from dpglm.moments.basis import columns_of
 from dpglm.study.planning import ModelPart, model_of

@@ -16,8 +16,9 @@ from sklearn.utils.metaestimators import available_if
 
 from dpglm._calls import all_or_nothing, checked
 from dpglm._validation import check_one_of
+from dpglm.certificate.certificate import PublicFact
 from dpglm.data.collection import Collection, Output, TargetMap, scores, with_offset
-from dpglm.data.rows import DataSpec, PublicFact
+from dpglm.data.rows import DataSpec
 from dpglm.export import export
 from dpglm.problem import LOSSES, ClassLink, Loss, Problem, Target
 from dpglm.solvers.base import Plan

@@ -20,9 +20,10 @@ from sklearn.utils import Tags
 from dpglm._calls import frames_to_the_user, is_watched
 from dpglm._validation import check_count, check_real
 from dpglm._words import rounded_up
+from dpglm.certificate.certificate import PublicFact
 from dpglm.data.collection import Collection
 from dpglm.data.compiled.kernels import COMPILED
-from dpglm.data.rows import SMALLEST, GroupBound, PublicFact
+from dpglm.data.rows import SMALLEST, GroupBound
 from dpglm.estimators._parameters import Declared
 from dpglm.exceptions import (
     EqualBoundsWarning,

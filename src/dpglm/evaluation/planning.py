@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from dpglm._calls import checked
 from dpglm._validation import check_list, check_real, in_one_line
 from dpglm._words import plain_number
-from dpglm.certificate.certificate import Certificate
+from dpglm.certificate.certificate import Certificate, PublicFact
 from dpglm.certificate.execution import Expected, PartInput, PartPlan, StudyPart, proportion_ratio
 from dpglm.certificate.statement import LABELS
 from dpglm.data.collection import MatrixRows
-from dpglm.data.rows import DataSpec, GroupBound, Protection, PublicFact
+from dpglm.data.rows import DataSpec, GroupBound, Protection
 from dpglm.data.split import EVALUATION, MODEL
 from dpglm.evaluation.binary import BinaryTask
 from dpglm.evaluation.classes import ClassesTask

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from dpglm._calls import checked
 from dpglm._validation import check_real
 from dpglm._words import plain_number
+from dpglm.certificate.certificate import PublicFact, schema_facts
 from dpglm.certificate.execution import (
     Expected,
     PartInput,
@@ -22,8 +23,7 @@ from dpglm.certificate.execution import (
     StudyPart,
     proportion_ratio,
 )
-from dpglm.certificate.statement import schema_facts
-from dpglm.data.rows import DataSpec, GroupBound, Protection, PublicFact
+from dpglm.data.rows import DataSpec, GroupBound, Protection
 from dpglm.data.split import EXPLORATION
 from dpglm.exploration.description import Description
 from dpglm.exploration.design import (

@@ -16,12 +16,11 @@ import numpy as np
 from narwhals import dependencies
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm.certificate.certificate import Certificate
+from dpglm.certificate.certificate import Certificate, PublicFact, size_facts
 from dpglm.certificate.execution import PartInput, Stated, StudyPart, execute
-from dpglm.certificate.statement import size_facts
 from dpglm.data.collection import Collection, MatrixRows, as_collection
 from dpglm.data.groups import LimitedGroups
-from dpglm.data.rows import DataSpec, Protection, PublicFact, Rows
+from dpglm.data.rows import DataSpec, Protection, Rows
 from dpglm.data.split import EXPLORATION
 from dpglm.data.stream.arrow import ArrowRows, RowEncoder, encoded_rows
 from dpglm.data.stream.batches import Batches, open_batches

@@ -17,10 +17,9 @@ from dpglm._codec import Format, Text, Vector
 from dpglm._json import in_file, load
 from dpglm._validation import check_list, check_one_of, check_real
 from dpglm._words import card, plain_number, rounded_up
-from dpglm.certificate.certificate import Certificate, model_digest
+from dpglm.certificate.certificate import Certificate, PublicFact, model_digest, schema_facts
 from dpglm.certificate.execution import PartInput, Stated, StudyPart
-from dpglm.certificate.statement import schema_facts
-from dpglm.data.rows import DataSpec, Protection, PublicFact
+from dpglm.data.rows import DataSpec, Protection
 from dpglm.exploration.design import release, run_on_table
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.ledger.store import write_json

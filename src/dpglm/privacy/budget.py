@@ -105,12 +105,8 @@ class Adjacency(enum.StrEnum):
 _CHANGES = {
     Unit.ROW: {
         Adjacency.ZERO_OUT: ("any one row's contribution is erased; the number of rows is public"),
-        Adjacency.ADD_REMOVE: (
-            "any one row is added or removed; the number of rows is also private"
-        ),
-        Adjacency.REPLACE_ONE: (
-            "any one row is replaced by any other; the number of rows is public"
-        ),
+        Adjacency.ADD_REMOVE: "any one row is added or removed; the number of rows is also private",
+        Adjacency.REPLACE_ONE: "any one row is replaced by any other; the number of rows is public",
     },
     Unit.GROUP: {
         Adjacency.ZERO_OUT: (

@@ -1,12 +1,12 @@
 """Certificates, model files, plots and pages of fits."""
 
 from dpglm.certificate.certificate import Certificate as Certificate
+from dpglm.certificate.certificate import PublicFact as PublicFact
 from dpglm.certificate.certificate import certify as certify
 from dpglm.certificate.certificate import model_digest as model_digest
 from dpglm.certificate.statement import Spending as Spending
 from dpglm.certificate.verify import Verification as Verification
 from dpglm.certificate.verify import verify as verify
-from dpglm.data.rows import PublicFact as PublicFact
 from dpglm.guidance import Guidance as Guidance
 from dpglm.guidance import guidance as guidance
 from dpglm.report.model_file import LinearModel as LinearModel

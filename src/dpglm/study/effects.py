@@ -12,10 +12,9 @@ import numpy as np
 
 from dpglm._validation import check_list, check_one_of, check_real
 from dpglm._words import plain_number
-from dpglm.certificate.certificate import Certificate
+from dpglm.certificate.certificate import Certificate, PublicFact, schema_facts
 from dpglm.certificate.execution import Expected, PartInput, StudyPart, proportion_ratio
-from dpglm.certificate.statement import schema_facts
-from dpglm.data.rows import Protection, PublicFact
+from dpglm.data.rows import Protection
 from dpglm.data.split import EFFECTS, MODEL
 from dpglm.estimators.composed._composed import parts_of
 from dpglm.estimators.composed.pipeline import PrivatePipeline

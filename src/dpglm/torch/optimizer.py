@@ -9,8 +9,7 @@ import numpy as np
 
 from dpglm._calls import checked
 from dpglm._validation import check_count, check_integer
-from dpglm.certificate.certificate import Certificate, certify, model_digest
-from dpglm.certificate.statement import size_facts
+from dpglm.certificate.certificate import Certificate, PublicFact, certify, model_digest, size_facts
 from dpglm.data.networks import (
     NetworkRows,
     RowGradients,
@@ -18,7 +17,7 @@ from dpglm.data.networks import (
     flat_parameters,
     write_parameters,
 )
-from dpglm.data.rows import DataSpec, PublicFact
+from dpglm.data.rows import DataSpec
 from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger.entry import LedgerReference
 from dpglm.ledger.ledger import PrivacyLedger

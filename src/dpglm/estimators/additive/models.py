@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.utils import Tags
 
 from dpglm._validation import check_bool, check_count
-from dpglm.data.rows import PublicFact
+from dpglm.certificate.certificate import PublicFact
 from dpglm.estimators._parameters import ClassifierMixin, RegressorMixin
 from dpglm.estimators._predictor import Facts, Finish, FitData, Predictor
 from dpglm.estimators.additive._curves import (

@@ -20,10 +20,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpglm._calls import checked
 from dpglm._validation import in_one_line
-from dpglm.certificate.certificate import model_digest
-from dpglm.certificate.statement import schema_facts, with_implied
+from dpglm.certificate.certificate import PublicFact, model_digest, schema_facts, with_implied
 from dpglm.data.collection import Collection, Output
-from dpglm.data.rows import PublicFact
 from dpglm.estimators._predictor import ClassPredictor, Facts, Finish, FitData
 from dpglm.estimators._private import OF_THE_FIT, PrivateFit
 from dpglm.estimators.composed._transformers import (

@@ -16,8 +16,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpglm._calls import is_watched, shown, stage
 from dpglm._validation import check_bool, check_integer, check_one_of, check_real, in_one_line
-from dpglm.certificate.certificate import certify
-from dpglm.certificate.statement import WHERE, WHERE_IN_WORDS, schema_facts
+from dpglm.certificate.certificate import certify, schema_facts
+from dpglm.certificate.statement import WHERE, WHERE_IN_WORDS
 from dpglm.data.collection import Collection, MatrixRows, Output, RowPrediction, as_collection
 from dpglm.data.prepare import Matrix, column_units
 from dpglm.data.rows import DataSpec, GroupBound

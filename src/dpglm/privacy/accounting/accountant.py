@@ -164,13 +164,11 @@ class GaussianAccountant(Accountant):
 
     def mu(self, event: Event, adjacency: Adjacency) -> float:
         """Return the mu, rounded up, for which the event is mu-GDP under the relation."""
-        found = []
-        for one in branches(event, adjacency):
-            mu = gaussian_mu(one)
-            if mu is None:
-                raise self._refusal(event, adjacency)
-            found.append(mu)
-        return max(found)
+        found = [gaussian_mu(one) for one in branches(event, adjacency)]
+        known = [mu for mu in found if mu is not None]
+        if len(known) < len(found):
+            raise self._refusal(event, adjacency)
+        return max(known)
 
     def epsilon(self, event: Event, adjacency: Adjacency, delta: float) -> float:
         least = self.mu(event, adjacency)
