@@ -127,8 +127,6 @@ class Release(Generic[V, R]):
     ----------
     event : Event
         The privacy event of one release.
-    sensitivity : float
-        Largest distance of the computed quantities of two neighbours, before snapping.
 
     Privacy: ``event``, ``count`` times, under ``adjacency``.
 
@@ -150,9 +148,8 @@ class Release(Generic[V, R]):
     unit: Unit = Unit.ROW
     diameter: float = 2.0
 
-    if TYPE_CHECKING:  # Derived, so no fields.
+    if TYPE_CHECKING:  # Derived, so no field.
         event: Event = field(init=False)
-        sensitivity: float = field(init=False)
 
     def __post_init__(self) -> None:
         check_integer("count", self.count, least=1)
@@ -165,16 +162,21 @@ class Release(Generic[V, R]):
             # Accounting for samples goes through the erased row (``reduce_event``).
             raise ValueError(f"diameter must be 2 for a release on a sample, got {self.diameter!r}")
         # Raises for invalid settings of the mechanism, or one that cannot be sampled.
-        event, exact = self.mechanism.event, self.adjacency.sum_sensitivity
+        event = self.mechanism.event
         if self.sampling_rate < 1.0:
             event = poisson_sampled(self.sampling_rate, event)
-        sensitivity = exact(self.contribution_bound, self.diameter) + exact(self.rounding)
-        vars(self).update(event=event, sensitivity=sensitivity)
+        vars(self).update(event=event)
 
     @property
     def noise_multiplier(self) -> float:
         """Noise scale divided by the sensitivity."""
         return self.mechanism.multiplier
+
+    @property
+    def sensitivity(self) -> float:
+        """Largest distance of the computed quantities of two neighbours, before snapping."""
+        exact = self.adjacency.sum_sensitivity(self.contribution_bound, self.diameter)
+        return exact + self.adjacency.sum_sensitivity(self.rounding)
 
     @functools.cached_property
     def scale(self) -> NoiseScale:

@@ -23,7 +23,7 @@ from dpglm.privacy.noise.exact import (
     rounded_l2,
     rounded_laplace,
 )
-from dpglm.privacy.noise.source import NoiseSource
+from dpglm.privacy.noise.source import NoiseSource, add_gaussian
 from dpglm.privacy.releases import Mechanism, Release
 
 # Noise for pure differential privacy, exact on floats: L2 (K-norm) and Laplace noise.
@@ -111,8 +111,7 @@ class GaussianNoise(CalibratedNoise[Array, Array]):
         return Gaussian(self.noise_multiplier)
 
     def draw(self, release: Release[Array, Array], value: Array, source: NoiseSource) -> Array:
-        scale, draw = release.scale, source.rounded_gaussian
-        return add_on_grid(value, scale.std, scale.exponent, draw, "std")
+        return add_gaussian(value, release.scale.std, release.scale.exponent, source)
 
 
 @final
@@ -134,8 +133,7 @@ class ProjectedGaussianNoise(CalibratedNoise[Array, Array]):
         return ProjectedGaussian(self.noise_multiplier, self.dimension)
 
     def draw(self, release: Release[Array, Array], value: Array, source: NoiseSource) -> Array:
-        scale, draw = release.scale, source.rounded_gaussian
-        return add_on_grid(value, scale.std, scale.exponent, draw, "std")
+        return add_gaussian(value, release.scale.std, release.scale.exponent, source)
 
 
 @final
@@ -217,7 +215,7 @@ class LocalGaussianNoise(CalibratedNoise[Messages, Array]):
         total, senders = value
         check_integer("senders", senders, least=1, most=self.most_senders)
         summed = release.scale.times(math.sqrt(senders))
-        return add_on_grid(total, summed.std, summed.exponent, source.rounded_gaussian, "std")
+        return add_gaussian(total, summed.std, summed.exponent, source)
 
 
 # Linear terms of perturbed objectives, with the privacy events of the minimiser.
