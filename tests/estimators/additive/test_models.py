@@ -371,7 +371,7 @@ class TestEdges:
             classifier().fit(rows(500) | {"sex": np.array(["f", "m", "x"] + ["f"] * 497)})
 
     def test_many_levels_are_sparse(self) -> None:
-        n, levels = 300, 40_000
+        n, levels = 300, 20_000
         columns = {
             "place": {"type": "categorical", "categories": list(range(levels))},
             "age": COLUMNS["age"],
