@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import integrate, special, stats
 from sklearn.metrics import roc_auc_score
 
 import dpglm
@@ -36,6 +37,8 @@ from dpglm.problem import (
     Squared,
 )
 from dpglm.solvers import Newton, NoisyGD, run
+from dpglm.solvers.parts.defaults import slope_unit
+from dpglm.solvers.second_order.likelihood import NormalScores
 from dpglm.tables.schema import Schema
 
 SPEC = DataSpec(600, 3, intercept=1.0)
@@ -344,3 +347,44 @@ def test_curvature_of_few_steps_is_not_at_its_least(n_steps):
 
 def test_residuals_deviate_by_their_range_at_most():
     assert response_of(Newton(clip=10.0), 1.0, 0.2).dispersion < 1.1
+
+
+@pytest.mark.parametrize("mean", [-6.0, 0.0, 3.0])
+@pytest.mark.parametrize("spread", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("reach", [0.05, 0.3, 0.7, math.inf])
+def test_means_of_clipped_slopes_equal_integrals(mean, spread, reach):
+    """Forty Gauss-Hermite nodes were off by up to 60 %."""
+
+    def integral(of, *jumps):
+        ends = np.sort(
+            np.clip([-8.0, *jumps, *((np.arange(-30.0, 31.0) - mean) / spread), 8.0], -8, 8)
+        )
+        pieces = itertools.pairwise(ends)
+        return sum(integrate.quad(of, a, b)[0] for a, b in pieces if b > a)
+
+    def bend(t):
+        p = special.expit(mean + spread * t)
+        kept = p * (1.0 - p <= reach) + (1.0 - p) * (p <= reach)
+        return stats.norm.pdf(t) * p * (1.0 - p) * kept
+
+    def square(t):
+        p = special.expit(mean + spread * t)
+        kept = p * min(1.0 - p, reach) ** 2 + (1.0 - p) * min(p, reach) ** 2
+        return stats.norm.pdf(t) * kept
+
+    jumps = [(one * special.logit(reach) - mean) / spread for one in (-1, 1) if reach < 1.0]
+    found = NormalScores(mean, spread).clipped(Logistic(), DataSpec(10, 1, intercept=1.0), reach)
+    assert found == pytest.approx((integral(bend, *jumps), integral(square, *jumps)), rel=1e-3)
+
+
+@pytest.mark.parametrize("reach", [0.02, 0.15, 0.3, 1.0])
+def test_means_of_clipped_residuals_have_their_closed_form(reach):
+    data = DataSpec(10, 1, intercept=1.0, target_low=1.0, target_high=5.0)
+    unit, ratio = slope_unit(Squared(), data), reach / 0.2
+    kept = special.erf(ratio / math.sqrt(2.0))
+    square = kept - 2.0 * ratio * stats.norm.pdf(ratio) + ratio**2 * (1.0 - kept)
+    bend, found = NormalScores(0.3, 2.0).clipped(Squared(), data, reach * unit)
+    assert bend == pytest.approx(kept, rel=1e-3)
+    assert found == pytest.approx((0.2 * unit) ** 2 * square, rel=1e-3)
+    means = NormalScores(0.3, 2.0).curvature(Squared(), data, np.array([reach * unit]))
+    assert means[1:, 0] == pytest.approx([0.0, means[0, 0]])

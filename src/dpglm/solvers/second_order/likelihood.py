@@ -6,13 +6,13 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy import special
 from scipy.optimize import brentq
 
-from dpglm.data.rows import DataSpec
+from dpglm.data.rows import SMALLEST, DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import pack_symmetric, unpack_symmetric
 from dpglm.oracle.targets import (
@@ -197,9 +197,8 @@ def _raised(matrix: Floats, least: float) -> Floats:
 
 # Averages of a loss over normal scores.
 
-# Numbers of nodes of quadratures, and the bound on scores in them.
-_NODES, _FEW, _MANY, _FARTHEST = 40, 20, 80, 30.0
-_Sides: TypeAlias = tuple[tuple[NDArray[Any], NDArray[Any]], ...]
+# Numbers of nodes and cells of quadratures, the cells' end in deviations, and the bound on scores.
+_NODES, _CELLS, _END, _FARTHEST = 40, 4096, 8.0, 30.0
 # Chosen by ``python -m experiments.newton_raphson``.
 USUAL_ERROR = 0.2
 """Guess of the root-mean-square residual of real targets, relative to the largest."""
@@ -238,18 +237,10 @@ class NormalScores:
         return cls(mean, math.sqrt(max(float(v @ v) - mean**2, 0.0)))
 
     def clipped(self, loss: Loss, data: DataSpec, reach: float) -> tuple[float, float]:
-        """Return mean curvature and squared slope of a loss with slopes clipped at ``reach``.
-
-        Residuals of real targets are taken as normal.
-        """
-        errors = USUAL_ERROR * slope_unit(loss, data), _FEW
-        powers, z, sides = self._at_nodes(loss, data, *errors)
-        bend = float(_curvature(loss, powers, z, sides, np.array([reach]))[0, 0])
-        squares = (
-            powers[0] @ (probability * np.minimum(np.abs(loss.slope(z, y)), reach) ** 2)
-            for y, probability in sides
-        )
-        return bend, float(sum(squares))
+        """Return mean curvature and squared slope of a loss with slopes clipped at ``reach``."""
+        error = USUAL_ERROR * slope_unit(loss, data)
+        bends, squares = self._means(loss, data, error, np.array([reach]))
+        return float(bends[0, 0]), float(squares[0])
 
     def curvature(self, loss: Loss, data: DataSpec, reaches: Floats) -> Floats:
         """Return the mean of a loss's curvature times 1, t and t^2, t the standardised score.
@@ -258,29 +249,47 @@ class NormalScores:
         Residuals of real targets are taken to be as large as predictions differ.
         """
         error = min(self.spread, USUAL_ERROR * slope_unit(loss, data))
-        return _curvature(loss, *self._at_nodes(loss, data, error, _MANY), reaches)
+        return self._means(loss, data, error, reaches)[0]
 
-    def _at_nodes(
-        self, loss: Loss, data: DataSpec, error: float, count: int
-    ) -> tuple[Floats, Floats, _Sides]:
-        """Return shares of nodes times 1, t and t^2, their scores, and targets with probabilities.
+    def _means(
+        self, loss: Loss, data: DataSpec, error: float, reaches: Floats
+    ) -> tuple[Floats, Floats]:
+        """Return mean curvature as ``curvature`` does, and mean squares of clipped slopes.
 
-        ``error`` is the deviation of residuals of real targets.
+        A cell counts as far as slopes, linear in it, are not clipped. Residuals of real targets
+        have the deviation ``error``, independent of t: they are the scores of a target of 0.
         """
-        t, shares = normal_nodes()
-        powers = shares * np.stack([np.ones_like(t), t, t**2])
+        t = np.linspace(-_END, _END, _CELLS + 1)
+        shares, one = np.diff(special.ndtr(t)), np.ones_like(t)
+        powers = shares * np.stack([one[1:], _middle(t), _middle(t) ** 2])
         z = np.clip(self.mean + self.spread * t, -_FARTHEST, _FARTHEST)
-        if loss.target is Target.BINARY and loss.link is not None:
-            up = np.asarray(np.clip(loss.link.inverse(z), 0.0, 1.0))
-            one: Floats = np.ones_like(z)
-            return powers, z, ((one, up), (-one, np.asarray(1.0 - up)))
         means = z if loss.link is None else loss.link.inverse(z)
-        means = np.clip(means, *data.target_range(loss.target.bounds))
-        errors = [(0.0, 1.0)]
+        sides: tuple[Any, ...] = ((np.clip(means, *data.target_range(loss.target.bounds)), one),)
         if isinstance(loss, Squared):
-            errors = [(error * one, share) for one, share in zip(*normal_nodes(count), strict=True)]
-        sides = ((np.asarray(means + one), np.full_like(z, share)) for one, share in errors)
-        return powers, z, tuple(sides)
+            powers, z, sides = np.outer([1.0, 0.0, 1.0], shares), error * t, ((0.0 * t, one),)
+        elif loss.target is Target.BINARY and loss.link is not None:
+            sides = (one, np.clip(means, 0.0, 1.0)), (-one, np.clip(1.0 - means, 0.0, 1.0))
+        bends, squares = np.zeros((3, len(reaches))), np.zeros(len(reaches))
+        for y, probability in sides:
+            slopes = np.abs(loss.slope(z, y))
+            low, high = np.minimum(slopes[1:], slopes[:-1]), np.maximum(slopes[1:], slopes[:-1])
+            within = (reaches[:, np.newaxis] - low + SMALLEST) / (high - low + SMALLEST)
+            bend = _middle(probability * loss.curvature(z, y))
+            bends += powers @ (bend * np.clip(within, 0.0, 1.0)).T
+            cut = np.minimum(slopes, reaches[:, np.newaxis])
+            squares += _middle(probability * cut**2) @ shares
+        return bends, squares
+
+
+def _middle(ends: Floats) -> Floats:
+    return 0.5 * (ends[..., 1:] + ends[..., :-1])
+
+
+@functools.cache
+def normal_nodes() -> tuple[Floats, Floats]:
+    """Return nodes and shares of a quadrature over the standard normal distribution."""
+    nodes, shares = np.polynomial.hermite_e.hermegauss(_NODES)
+    return nodes, shares / shares.sum()
 
 
 def expected_constant(loss: Loss, data: DataSpec) -> tuple[float, float]:
@@ -292,21 +301,6 @@ def expected_constant(loss: Loss, data: DataSpec) -> tuple[float, float]:
     one = loss.dispersion if loss.target is Target.COUNT else None
     mean = min(max(_USUAL_PROBABILITY * high if one is None else one, low), high)
     return constant_model(loss, mean, low, high)
-
-
-def _curvature(loss: Loss, powers: Floats, z: Floats, sides: _Sides, reaches: Floats) -> Floats:
-    total = np.zeros((3, len(reaches)))
-    for y, probability in sides:
-        kept = np.abs(loss.slope(z, y)) <= reaches[:, np.newaxis]
-        total += powers @ (probability * loss.curvature(z, y) * kept).T
-    return total
-
-
-@functools.cache
-def normal_nodes(count: int = _NODES) -> tuple[Floats, Floats]:
-    """Return nodes and shares of a quadrature over the standard normal distribution."""
-    nodes, shares = np.polynomial.hermite_e.hermegauss(count)
-    return nodes, shares / shares.sum()
 
 
 # The start of Newton steps, with the units of slopes, curvature and weights.
