@@ -72,6 +72,7 @@ class NewtonRaphsonState:
     moments: posterior.NoisyMatrix | None = None
     hessian: posterior.NoisyMatrix | None = None
     prior: posterior.Prior | None = None
+    ahead: posterior.Prior | None = None  # Prior of the way from w.
     columns: Floats | None = None  # From coordinates to standardised columns.
     last: tuple[Floats, Floats, float] | None = None
     # Points of the last scores, and these scores.
@@ -239,16 +240,23 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         mean = pooled[first:].mean(axis=0)
         return present(state.prior).updated(present(state.hessian), penalty, error, mean, center)
 
-    def _believed_way(
-        self, state: NewtonRaphsonState, v: Floats, g: Floats, noise: float, *, is_final: bool
-    ) -> Floats:
-        """Return the change of the parameter in the basis that one or the pooled scores suggest."""
-        if is_final:
-            return self._posterior(state).mean - v
-        _, penalty = self._curvature(state)
-        error = self._scale(state) * present(state.matrix) / self._n_asked + noise * np.eye(len(g))
+    def _approached(
+        self, state: NewtonRaphsonState, g: Floats, noise: float
+    ) -> tuple[Floats, NewtonRaphsonState]:
+        """Return the change of the parameter in the basis that all scores so far suggest.
+
+        A step of size s changes a logistic or log link's curvature by exp(s) - 1, relatively. The
+        matrix of the first steps is not the Hessian, so their scores are dropped.
+        """
+        (_, penalty), fresh = self._curvature(state), state.step in (0, self.first_steps[0])
         slope = g + penalty @ present(state.basis).inverse @ state.w
-        return present(state.prior).updated(present(state.hessian), penalty, error, -slope).mean
+        prior = present(state.prior if fresh else state.ahead)
+        found = prior.updated(present(state.hessian), penalty, noise * np.eye(len(g)), -slope)
+        way = found.mean
+        length = math.sqrt(max(float(way @ present(state.moments).mean @ way), 0.0))
+        missed = math.expm1(min(length, self.longest_step)) ** 2
+        left = found.covariance + missed * np.outer(way, way)
+        return way, dataclasses.replace(state, ahead=dataclasses.replace(prior, declared=left))
 
     def _scale(self, state: NewtonRaphsonState) -> float:
         """Return the dispersion of a right model, estimated, known or 1."""
@@ -291,7 +299,10 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
             length = float(np.linalg.norm(basis.inverse @ (w - state.w)))
         else:
             state = self._with_secant(state, v, g, noise_std**2)
-            way = self._believed_way(state, v, g, noise_std**2, is_final=is_final)
+            if is_final:
+                way = self._posterior(state).mean - v
+            else:
+                way, state = self._approached(state, g, noise_std**2)
             w = state.w + basis.vectors @ way
             length = math.sqrt(max(float(way @ present(state.moments).mean @ way), 0.0))
         step_size = 1.0 / max(1.0, length / self.longest_step)
@@ -363,20 +374,17 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         is_last = state.step == sum(self.first_steps)
         asked = self.declared["Hessian"] if is_last else self.declared["first Hessians"]
         few = self._of_first_rows(state, oracle)
+        with_variance = is_last and self.inference == "model"
         noise = asked.noise_std * scores.curvature / self._n_asked
+        seen, *rest = scores.mean_curvatures(few, asked, v, with_variance=with_variance)
         if self.inference is None:
-            matrix = likelihood.stabilized(
-                scores.mean_curvatures(few, asked, v)[0], noise, v, level
-            )
+            matrix = likelihood.stabilized(seen, noise, v, level)
             if not is_last:
                 matrix = likelihood.at_least(matrix, 0.5 * present(state.matrix))
             return dataclasses.replace(state, matrix=matrix)
-        if is_last and self.inference == "model":
-            seen, variance = scores.mean_curvatures(few, asked, v, with_variance=True)
-            variance = posterior.noisy_hessian(variance, 2.0 * noise).mean
+        for one in rest:
+            variance = posterior.noisy_hessian(one, 2.0 * noise).mean
             state = dataclasses.replace(state, variance=variance)
-        else:
-            seen = scores.mean_curvatures(few, asked, v)[0]
         hessian = posterior.noisy_hessian(seen, noise)
         return dataclasses.replace(state, hessian=hessian, matrix=hessian.mean, last=None)
 
