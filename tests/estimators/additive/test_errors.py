@@ -223,6 +223,22 @@ def test_products_of_hats_follow_rows_between_knots():
         np.testing.assert_allclose(np.diag(even, 1), expected, rtol=1e-3)
 
 
+def test_equal_terms_have_the_same_weighted_covariance():
+    """Values of two equal columns have equal weights, far from even."""
+    shares, weights = np.array([0.2, 0.5, 0.3]), np.array([0.02, 1.2, 0.3])
+    root = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
+    groups, features = (slice(0, 3), slice(3, 6)), np.kron(np.eye(2), root)
+    moments = np.kron(np.ones((2, 2)), np.diag(shares))
+    values = module.TermValues(groups, features, np.tile(shares, 2), moments, np.zeros(6))
+    found, mean, weight = values.spread(np.tile(weights, 2))
+    each = shares * weights
+    center = each @ root / each.sum()
+    expected = (root - center).T @ (each[:, np.newaxis] * (root - center))
+    np.testing.assert_allclose(found, np.kron(np.ones((2, 2)), expected), atol=1e-12)
+    np.testing.assert_allclose(mean, np.tile(center, 2))
+    assert weight == pytest.approx(each.sum())
+
+
 def test_noise_in_curvature_is_that_of_drawn_matrices():
     rng, size = np.random.default_rng(0), 4
     along, point, spread = rng.normal(size=(size, 3)), np.ones(size), 0.3 * np.eye(size)

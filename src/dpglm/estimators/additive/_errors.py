@@ -363,17 +363,17 @@ class TermValues:
         """Return the weighted covariance of prepared features, their mean, and the mean weight.
 
         Each value's rows have the weight of the value; a row of two values counts with the
-        geometric mean. The covariance is times the mean weight.
+        geometric mean, in products of means as well. The covariance is times the mean weight.
         """
-        expected = np.outer(self.shares, self.shares)
-        found = (self.moments - expected) * np.sqrt(np.outer(weights, weights))
+        found = np.maximum(self.moments, 0.0) * np.sqrt(np.outer(weights, weights))
         every = self.shares * weights
         mean_weight = float(every.sum()) / len(self.groups)
         for own in self.groups:
-            within = self.moments[own, own] * np.sqrt(np.outer(weights[own], weights[own]))
-            sums = within.sum(axis=1)
-            found[own, own] = within - np.outer(sums, sums) / sums.sum()
+            sums = found[own, own].sum(axis=1)
             every[own] = sums / sums.sum()
+            for its in self.groups:
+                block = found[own, its]
+                block -= np.outer(block.sum(axis=1), block.sum(axis=0)) / block.sum()
         found = _semidefinite(found)
         return self.features.T @ found @ self.features, every @ self.features, mean_weight
 
