@@ -28,7 +28,7 @@ from dpglm.tables.schema import Schema
 
 _NO_BANDS = (
     "No bands: this solver does not estimate its remaining privacy noise (inference=True gives "
-    "confidence bands)."
+    "confidence bands, but not in additive models with pooled columns)."
 )
 
 _UNKNOWN = "A band without an end marks values that cannot be estimated at this budget."
