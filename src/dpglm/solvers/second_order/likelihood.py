@@ -269,7 +269,7 @@ class NormalScores:
             powers, z, sides = np.outer([1.0, 0.0, 1.0], shares), error * t, ((0.0 * t, one),)
         elif loss.target is Target.BINARY and loss.link is not None:
             sides = (one, np.clip(means, 0.0, 1.0)), (-one, np.clip(1.0 - means, 0.0, 1.0))
-        bends, squares = np.zeros((3, len(reaches))), np.zeros(len(reaches))
+        bends, squares = np.zeros((len(powers), len(reaches))), np.zeros(len(reaches))
         for y, probability in sides:
             slopes = np.abs(loss.slope(z, y))
             low, high = np.minimum(slopes[1:], slopes[:-1]), np.maximum(slopes[1:], slopes[:-1])
