@@ -93,6 +93,8 @@ class TestJson:
             ("columns/age", {}, "column 'age': is not filled in: give low and high"),
             ("columns/age", {"type": None, "missing": 0}, "column 'age': is not filled in"),
             ("columns/age", {"type": "date"}, "low and high must be filled in for the type 'date'"),
+            ("columns/age/type", [1], "column 'age': type must be one of"),
+            ("columns/age", {"type": "duration", "low": 0, "high": 1, "unit": [1]}, "unit must be"),
             ("columns/age/type", "number", "type must be one of .'categorical', 'numeric'."),
             ("columns/age/low", None, "low must be filled in for the type 'numeric'"),
             ("columns/age/low", 60, '"low" must be less than "high", got 60 and 60'),

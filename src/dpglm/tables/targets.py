@@ -269,7 +269,7 @@ def read_entry(name: str, entry: object) -> list[Column]:
             "is not filled in: give low and high (numbers or dates), or categories, or delete it"
         )
     stated["type"] = kind
-    if lacking := [key for key in _NEEDED.get(kind, ()) if key not in stated]:
+    if lacking := [key for key in _NEEDED.get(str(kind), ()) if key not in stated]:
         raise ValueError(f"{' and '.join(lacking)} must be filled in for the type {kind!r}")
     parts = stated.pop(_PARTS_KEY, {})
     times: dict[str, Any] = {}
@@ -281,7 +281,7 @@ def read_entry(name: str, entry: object) -> list[Column]:
             raise ValueError(f'"{key}" is for columns of type "date"')
     if kind == "date":
         stated |= {key: _in_days(key, one) for key, one in stated.items() if key in _DATES}
-    if kind == "duration" and stated.get("unit", "days") not in UNITS:
+    if kind == "duration" and stated.get("unit", "days") not in tuple(UNITS):
         check_one_of("unit", stated["unit"], tuple(UNITS))
     missing, indicator = stated.get("missing"), False
     if isinstance(missing, Mapping):
