@@ -671,3 +671,13 @@ def test_labels_that_collide_as_floats_are_refused():
     for other in (y.astype(float), y.astype(np.uint64)):
         with pytest.raises(ValueError, match="y must hold labels of the type int64"):
             model.fit(X, other)
+
+
+@pytest.mark.parametrize("gap", [None, float("nan")])
+@pytest.mark.parametrize("labels", [["no", "yes"], [0.0, 1.0]])
+def test_error_about_a_missing_label_names_its_row(gap, labels):
+    y = np.array(labels * 6, dtype=object)
+    y[7] = gap
+    model = LogisticRegression(classes=labels, feature_bounds=(-1, 1), epsilon=1.0)
+    with pytest.raises(ValueError, match=r"y contains NaN in row 8. Give where=, False for such"):
+        model.fit(np.zeros((12, 2)), y)

@@ -221,6 +221,9 @@ def test_intervals_of_people_with_repeated_rows(kind, covariance):
         assert "cluster-robust" in str(found.inference_)
     else:
         assert ratio.min() < 0.6
+    text = " ".join(str(found.inference_).split())
+    assert "Groups are assumed to be independent" in text
+    assert "Rows are assumed to be independent" not in text
 
 
 def test_robust_intervals_need_many_groups():

@@ -66,6 +66,10 @@ def test_evaluate_takes_names_of_columns(table):
     here = table["age"] > 20.0
     some = evaluate(Public(), table, "ill", by="sex", levels=["f"], where=here, **GIVEN)
     assert some.all_rows.rows.estimate == pytest.approx(here.sum(), abs=50)
+    with pytest.raises(
+        ValueError, match=r"where must be True or False .* got 'age>=65'. Conditions"
+    ):
+        evaluate(Public(), table, "ill", by="sex", levels=["f"], where="age>=65", **GIVEN)
     with pytest.raises(ValueError, match="y must be given"):
         evaluate(Public(), table, **GIVEN)
     with pytest.raises(ValueError, match="by must be an array or name a column of X, got 'region'"):

@@ -168,7 +168,13 @@ class TestPlans:
             Study(SCHEMA).fit("forest")
         with pytest.raises(ValueError, match="cannot predict"):
             Study(SCHEMA).fit("ridge")
-        with pytest.raises(ValueError, match="n_rows"):
+        for adjacency, said in (
+            ("add_remove", "n_rows must be given under adjacency 'add_remove', which keeps"),
+            ("zero_out", "n_rows must be an integer of at least 1, got None"),
+        ):
+            with pytest.raises(ValueError, match=said):
+                Study(SCHEMA, adjacency=adjacency).fit().plan()
+        with pytest.raises(ValueError, match=r"n_rows must be given .* a rough public number"):
             Study(SCHEMA, adjacency="add_remove").fit().run(table())
 
     def test_bad_tables_cost_nothing(self, tmp_path):

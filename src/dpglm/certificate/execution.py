@@ -91,11 +91,16 @@ class Stated:
                 )
             return given
         if not is_public:
-            raise ValueError(
-                f"{name} must be given under adjacency {str(self.adjacency)!r}, which keeps the "
-                "true number private: a rough public number"
-            )
+            raise private_size(name, self.adjacency)
         return true
+
+
+def private_size(name: str, adjacency: str) -> ValueError:
+    """Return the error about a number of rows or groups that is private and was not given."""
+    return ValueError(
+        f"{name} must be given under adjacency {str(adjacency)!r}, which keeps the true number "
+        "private: a rough public number"
+    )
 
 
 @final

@@ -324,7 +324,8 @@ def check_inference(
     if math.isinf(loss.offset_bound):
         raise ValueError(
             "offset_bounds must be public bounds on the offsets for inference, got None; for "
-            "exposures give bounds on their logarithms, such as (math.log(0.1), math.log(10))"
+            "exposures give bounds on their logarithms, such as (math.log(0.1), math.log(10)), as "
+            "offset_bounds= of the estimator or of from_formula"
         )
     if covariance == "robust":
         # Fewer groups do not determine the covariance of their sums of scores.

@@ -343,9 +343,10 @@ def notes(
             assumed += " Rows of a group may be dependent (cluster-robust)."
     elif certificate.data.groups is not None:
         assumed += " Rows of a group are assumed to be independent given their features."
+    unit = "Rows" if certificate.data.groups is None else "Groups"
     rows = (
-        "Rows are assumed to be independent. Values beyond declared bounds are clipped to them, "
-        "and coefficients describe the clipped values."
+        f"{unit} are assumed to be independent. Values beyond declared bounds are clipped to "
+        "them, and coefficients describe the clipped values."
     )
     shrunk = (
         "Intervals are for the minimizer of the penalized expected loss; its coefficients are "

@@ -15,7 +15,7 @@ from dpglm._codec import line
 from dpglm._json import at
 from dpglm._validation import check_count, check_integer, check_list, check_one_of
 from dpglm.certificate.certificate import check_part
-from dpglm.certificate.execution import StudyPart
+from dpglm.certificate.execution import StudyPart, private_size
 from dpglm.data.rows import GroupBound, Protection
 from dpglm.data.split import EFFECTS, EVALUATION, EXPLORATION, MODEL, Split, side_of
 from dpglm.exploration.describe import DescriptionPart
@@ -348,7 +348,10 @@ class Study:
             If nothing was declared, the number of rows is missing, or the budget does not allow
             Gaussian noise.
         """
-        total = check_count("n_rows", self.n_rows if n_rows is None else n_rows)
+        given = self.n_rows if n_rows is None else n_rows
+        if given is None and not Adjacency(self.adjacency).n_is_public:
+            raise private_size("n_rows", self.adjacency)
+        total = check_count("n_rows", given)
         if self.n_rows not in (None, total):
             raise ValueError(f"n_rows must be that of the study, {self.n_rows}, got {total!r}")
         if not self.parts:

@@ -104,17 +104,26 @@ def as_floats(name: str, values: Any) -> NDArray[np.float64]:
     raise ValueError(f"{name} must contain numbers, got dtype {array.dtype}")
 
 
-def check_not_missing(y: NDArray[Any]) -> NDArray[Any]:
-    """Return targets or labels without NaN, None, infinity, dates and masked entries."""
+def check_not_missing(y: NDArray[Any], *, names_row: bool = False) -> NDArray[Any]:
+    """Return targets or labels without NaN, None, infinity, dates and masked entries.
+
+    ``names_row`` is for all rows at once: its error is for their holder, before any release.
+    """
     y = unmasked("y", y)
     check_no_date_cells("y", y)
-    if y.dtype.kind == "f" and not np.isfinite(y).all():
-        what = "NaN" if np.isnan(y).any() else "infinity"
-        raise ValueError(f"y must be finite, but y contains {what}")
-    if y.dtype.kind == "O" and any(
-        is_missing(one) for one in y.tolist() if not isinstance(one, str)
-    ):
-        raise ValueError("y must be finite, but y contains NaN")
+    gaps = np.zeros(len(y), np.bool_)
+    if y.dtype.kind == "f":
+        if np.isinf(y).any() and not np.isnan(y).any():
+            raise ValueError("y must be finite, but y contains infinity")
+        gaps = np.isnan(y)
+    elif y.dtype.kind == "O":
+        gaps = np.array([not isinstance(one, str) and is_missing(one) for one in y.tolist()], bool)
+    if gaps.any():
+        row = f" in row {int(gaps.argmax()) + 1}" if names_row else ""
+        raise ValueError(
+            f"y must be finite, but y contains NaN{row}. Give where=, False for such rows: "
+            "dropping them would publish their number"
+        )
     return y
 
 
@@ -183,6 +192,11 @@ class Where:
 
         first = next(iter(X.values()), ()) if isinstance(X, Mapping) else X
         n_rows = _num_samples(first)
+        if isinstance(where, str):
+            raise ValueError(
+                f"where must be True or False in every row, such as table['age'] >= 65, got "
+                f"{where!r}. Conditions in words are for the command line"
+            )
         counts = np.asarray(unmasked("where", where))
         check_shape("where", counts.shape, n_rows)
         if counts.dtype.kind == "O" and all(isinstance(one, bool) for one in counts.tolist()):

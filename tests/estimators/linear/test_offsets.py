@@ -410,7 +410,9 @@ def test_intervals_need_bounds_on_offsets():
     model = PoissonRegressor(
         alpha=0.0, inference=True, feature_bounds=(-1, 1), target_bounds=(0, 20), random_state=0
     )
-    with pytest.raises(ValueError, match="offset_bounds must be public bounds"):
+    with pytest.raises(
+        ValueError, match=r"offset_bounds must be .* offset_bounds= of .*from_formula"
+    ):
         model.fit(X, y, exposure=exposure)
     model.set_params(offset_bounds=(math.log(5e4), math.log(1.5e5))).fit(X, y, exposure=exposure)
     ends = model.inference_.conf_int(0.999)

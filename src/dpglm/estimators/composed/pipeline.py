@@ -264,6 +264,7 @@ def from_formula(
         ``LogisticRegression(C=inf)``, ``LinearRegression()`` or ``PoissonRegressor(alpha=0)``.
     **parameters
         Parameters of the pipeline (``epsilon=0.5``) and of the estimator (``solver="newton"``).
+        Inference with exposures requires ``offset_bounds``, on the exposures' logarithms.
 
     Returns
     -------

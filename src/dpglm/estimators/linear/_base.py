@@ -397,7 +397,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
 
     def _validated(self, X: Any, y: Any, **options: Any) -> tuple[Matrix, NDArray[Any]]:
         if y is not None:
-            y = check_not_missing(as_column(y))
+            y = check_not_missing(as_column(y), names_row=True)
         read = functools.partial(validate_data, self, X, y, **options)
         return finite_matrix(X, read)
 
