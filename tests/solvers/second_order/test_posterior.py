@@ -201,14 +201,14 @@ def test_whitened_hessian_has_less_error_and_reports_it():
     before, after, said = [], [], []
     for _ in range(200):
         seen = truth + symmetric(size, deviations, rng)
-        found = whitened_hessian(seen, noise, alike)
+        found = whitened_hessian(seen, noise, np.diag(1.0 * alike))
         before.append(((seen - truth)[:-1, :-1] ** 2).sum())
         after.append(((found.mean - truth)[:-1, :-1] ** 2).sum())
         said.append(found.variances[:-1, :-1].sum())
     assert np.mean(after) < 0.5 * np.mean(before)
     assert np.mean(said) == pytest.approx(np.mean(after), rel=0.25)
     # Without noise nothing changes, and a matrix of no coordinate alike keeps its noise.
-    exact = whitened_hessian(truth, 0.0, alike)
+    exact = whitened_hessian(truth, 0.0, np.diag(1.0 * alike))
     np.testing.assert_allclose(exact.mean, truth, atol=1e-12)
-    none = whitened_hessian(truth, noise, np.zeros(size, dtype=bool))
+    none = whitened_hessian(truth, noise, np.zeros((size, size)))
     np.testing.assert_allclose(none.variances, deviations**2)

@@ -188,6 +188,42 @@ def test_levels_without_effect_do_no_harm():
     assert np.std(model.coef_[0, 63:]) < 0.1
 
 
+def stays(seed, n=24_000, wards=300):
+    """Return stays with rare diagnoses after numbers, labels, and the fixed effects."""
+    rng = np.random.default_rng(seed)
+    shares = [0.22, 0.18, 0.15, 0.12, 0.1, 0.08, 0.06, 0.04, 0.025, 0.015, 0.007, 0.003]
+    diagnosis = np.eye(12)[rng.choice(12, n, p=shares)][:, 1:]
+    sex, emergency, missing = (rng.random((n, 3)) < [0.48, 0.4, 0.06]).astype(float).T
+    age, crp = rng.normal(0.0, 0.4, n), rng.normal(0.15 * emergency, 0.3)
+    X = np.column_stack([age, sex, emergency, diagnosis, missing, crp]).clip(-1.0, 1.0)
+    of_diagnosis = [0.1, -0.1, 0.3, 0.2, -0.2, 0.4, 0.1, 0.6, 0.5, 0.8, 1.0]
+    effects = np.array([0.6, 0.2, 0.35, *of_diagnosis, 0.25, 0.6])
+    ward = rng.choice(wards, n, p=rng.dirichlet(np.ones(wards)))
+    eta = X @ effects - 2.8 + 0.34 * rng.normal(size=wards)[ward]
+    ones = sparse.csr_array((np.ones(n), (np.arange(n), ward)), shape=(n, wards))
+    return sparse.csr_array(sparse.hstack([X, ones])), eta + rng.logistic(size=n) > 0.0, effects
+
+
+@pytest.mark.parametrize("fits", [3, 20])
+def test_rare_columns_beside_wards_are_estimated(fits):
+    covered, longer, intercepts = [], [], []
+    for seed in range(fits):
+        X, y, effects = stays(seed)
+        model = model_of((300,), seed, numbers=len(effects), inference=True)
+        inference = quietly(model.fit, X, y.astype(int)).inference_
+        plain = model_of((300,), seed, numbers=len(effects), inference=True)
+        plain.set_params(solver="auto")
+        without = quietly(plain.fit, X[:, : len(effects)], y.astype(int)).inference_
+        errors = inference.standard_errors[: len(effects) + 1]
+        gaps = inference.params[1 : len(effects) + 1] - effects
+        covered.append(np.abs(gaps) <= 1.96 * errors[1:])
+        longer.append(errors[2] / without.standard_errors[2])
+        intercepts.append(inference.params[0])
+    assert np.mean(covered) >= 0.9
+    assert np.median(longer) <= 1.5
+    assert np.abs(np.array(intercepts) + 2.8).max() < 1.0
+
+
 def test_counts_have_random_intercepts():
     rng = np.random.default_rng(0)
     codes, effects = rng.integers(0, 30, 8000), 0.4 * rng.normal(size=30)

@@ -487,7 +487,7 @@ def intervals(
     if view.level > 0.0:
         constant[-1] = view.center / data.intercept
     bend = basis.vectors.T @ (penalty[:, np.newaxis] * basis.vectors)
-    hessian = whitened_hessian(sums.matrix, sums.matrix_noise, at.alike)
+    hessian = whitened_hessian(sums.matrix, sums.matrix_noise, np.diag(1.0 * at.alike))
     pooled = hessian.mean @ view.v + sums.vector - basis.vectors.T @ (penalty * constant)
     one, freedom = np.eye(len(pooled)), max(data.n_rows - len(pooled), 1)
 

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import TypeAlias, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm.solvers.uncertainty import Floats, eigen, solved
 
@@ -172,21 +171,23 @@ def noisy_hessian(seen: Floats, noise: float) -> NoisyMatrix:
     return _convex(NoisyMatrix(seen, _deviations(len(seen), noise) ** 2))
 
 
-def whitened_hessian(seen: Floats, noise: float, alike: NDArray[np.bool_]) -> NoisyMatrix:
-    """Return the posterior mean of second moments in coordinates that were whitened before.
+def whitened_hessian(seen: Floats, noise: float, like: Floats) -> NoisyMatrix:
+    """Return the posterior mean of weighted second moments, shrunk towards a multiple of others.
 
-    Those of the ``alike`` are shrunk towards a multiple of the identity, by the share of noise in
-    their squared distance from there (Ledoit and Wolf, "A well-conditioned estimator for
-    large-dimensional covariance matrices", Journal of Multivariate Analysis 88, 2004, with the
-    noise known).
+    ``like`` are those without weights, zero for coordinates that keep their noise. The share of
+    noise in the squared distance from their multiple is removed (Ledoit and Wolf, "A
+    well-conditioned estimator for large-dimensional covariance matrices", Journal of Multivariate
+    Analysis 88, 2004, with the noise known); the multiple, a ratio of traces, is noisy, too.
     """
-    variances, block = _deviations(len(seen), noise) ** 2, np.ix_(alike, alike)
-    own = seen[block]
-    rest = own - max(float(np.diag(own).mean()), noise) * np.eye(len(own)) if len(own) else own
+    variances, alike = _deviations(len(seen), noise) ** 2, np.diag(like) > 0.0
+    block = np.ix_(alike, alike)
+    own, unit = seen[block], like[block] / max(float(np.trace(like)), _TINY)
+    rest = own - max(float(np.trace(own)), noise * len(own)) * unit
     lost = min(float(variances[block].sum()) / max(float((rest**2).sum()), _TINY), 1.0)
     mean = seen.copy()
     mean[block] -= lost * rest
     variances[block] *= 1.0 - lost
+    variances[block] += (lost * noise * unit) ** 2 * len(own)
     return _convex(NoisyMatrix(mean, variances))
 
 

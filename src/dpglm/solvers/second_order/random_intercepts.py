@@ -40,8 +40,8 @@ from dpglm.solvers.second_order.posterior import (
     SWEEPS,
     ScaleLaw,
     column_moments,
-    noisy_hessian,
     scale_laws,
+    whitened_hessian,
 )
 from dpglm.solvers.second_order.structured import (
     LevelPosterior,
@@ -103,6 +103,7 @@ class RandomInterceptsState:
     v: Floats | None = None
     scores: LevelScores | None = None
     prior: Floats | None = None  # Covariance of the fixed coordinates.
+    moments: Floats | None = None  # Second moments of these, up to a factor.
     curvature: _Curvature | None = None
     visited: tuple[Floats, ...] = ()
     found: tuple[Floats, ...] = ()
@@ -178,7 +179,7 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         if state.step in (*_FRESH, _APPROACH):
             declared = self.declared["Hessian" if is_final else "first Hessians"]
             parts = scores.mean_hessian(oracle, declared, v)
-            curvature = self._cleaned(scores, v, parts)
+            curvature = self._cleaned(state, parts)
             state = dataclasses.replace(state, curvature=curvature, visited=(), found=())
         declared = self.declared["final" if is_final else "approach"]
         g = scores.mean_score(oracle, declared, v)
@@ -203,7 +204,7 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         """Release the mean of the targets and second moments; start at the constant model."""
         loss, data = self.problem.loss, self.data
         score, bend, weight, _ = likelihood.measured_constant(oracle, self.declared, loss, FAR)
-        basis, prior = self._basis(oracle)
+        basis, prior, moments = self._basis(oracle)
         unit = LevelScores(self._fixed, self._levels, basis, np.ones(0), data.intercept, reach=FAR)
         slope, curvature = unit.bounds(loss, np.array([score]))
         dispersion = loss.dispersion or 1.0
@@ -225,7 +226,7 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         v = np.zeros(basis.shape[1] + len(self._levels))
         v[basis.shape[1] - 1] = score / scores.constant
         w = self._coefficients(scores, v)
-        return RandomInterceptsState(0, w, v=v, scores=scores, prior=prior)
+        return RandomInterceptsState(0, w, v=v, scores=scores, prior=prior, moments=moments)
 
     def _split(self, information: float, slope: float, n_fixed: int) -> tuple[Floats, float]:
         """Return the shares of a row's squared length, and the largest noise over sampling.
@@ -253,23 +254,24 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         noises = np.concatenate([[noise * n_fixed / information], noise / each])
         return shares, float((noises / shares).max())
 
-    def _basis(self, oracle: Oracle) -> tuple[Floats, Floats]:
-        """Return coordinates of centred, whitened fixed columns and 1, and the prior in them."""
+    def _basis(self, oracle: Oracle) -> tuple[Floats, Floats, Floats]:
+        """Return coordinates of centred, whitened fixed columns and 1; their prior and moments."""
         data, ones, count = self.data, 1.0 / self.data.intercept, len(self._fixed)
         scales = np.full(count, math.inf)
         if self.prior_scales is not None:
             scales = np.array(self.prior_scales)[self._fixed]
         strength = self.problem.regularizer.strong_convexity * data.n_rows
         if count == 0:
-            return np.array([[ones]]), np.array([[PRIOR_INTERCEPT**2]])
+            return np.array([[ones]]), np.array([[PRIOR_INTERCEPT**2]]), np.ones((1, 1))
         declared, constant = self.declared["moments"], constant_column(data)
-        moments = noisy_fixed_moments(oracle, declared, self._fixed, constant)
-        found = column_moments(moments, declared.noise_std)
+        released = noisy_fixed_moments(oracle, declared, self._fixed, constant)
+        found = column_moments(released, declared.noise_std)
         total = float(found.mean[-1, -1])
         unit, means = constant**2 / total, constant * found.mean[-1, :-1] / total
         products = unit * found.mean[:-1, :-1] - np.outer(means, means)
         values, directions = eigen(products)
-        values = np.maximum(values, 0.0) + RIDGE * declared.noise_std * unit
+        seen = np.maximum(values, 0.0)
+        values = seen + RIDGE * declared.noise_std * unit
         white = (directions / np.sqrt(values)) @ directions.T
         basis = np.zeros((count + 1, count + 1))
         basis[:count, :count], basis[-1, :-1] = white, -means @ white * ones
@@ -278,19 +280,21 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         variances = 1.0 / (1.0 / declared_variances + strength)
         back = (directions * np.sqrt(values)) @ directions.T
         prior = linalg.block_diag((back * variances) @ back.T, [[PRIOR_INTERCEPT**2]])
-        return basis, prior
+        moments = linalg.block_diag((directions * seen / values) @ directions.T, np.ones((1, 1)))
+        return basis, prior, moments
 
-    def _cleaned(self, scores: LevelScores, v: Floats, parts: LevelParts) -> _Curvature:
+    def _cleaned(self, state: RandomInterceptsState, parts: LevelParts) -> _Curvature:
         """Return the posterior mean of the Hessian, given its structure.
 
         The row of each level in the intercept's column is its diagonal entry in other units, and
         the levels of a factor add up to the intercept. Products of levels and other columns are
         those of independent columns, up to deviations of an estimated size. Different factors
-        are taken as independent.
+        are taken as independent. The fixed block is shrunk towards the released second moments.
         """
-        size, last, a = scores.n_fixed, scores.n_fixed - 1, scores.constant
-        scales, noise = scores.scales, parts.noise
-        total = max(float(parts.fixed[last, last]) / a**2, noise / a**2)
+        scores, v, noise = present(state.scores), present(state.v), parts.noise
+        size, last, a, scales = scores.n_fixed, scores.n_fixed - 1, scores.constant, scores.scales
+        fixed = whitened_hessian(parts.fixed, noise, present(state.moments))
+        total = float(fixed.mean[last, last]) / a**2
         levels, of_levels = np.empty_like(scales), np.empty_like(scales)
         apart, of_crossed = np.zeros_like(parts.crossed), np.zeros_like(parts.crossed)
         # Two observations of each level's curvature.
@@ -308,7 +312,7 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
             shares = levels[part] / total
             scale = scales[part] / a
             for j in range(last):
-                rest = parts.crossed[part, j] / scale - parts.fixed[last, j] * shares
+                rest = parts.crossed[part, j] / scale - fixed.mean[last, j] * shares
                 rest -= rest.sum() * shares
                 variances = noise**2 / 2.0 / scale**2
                 excess = (shares**2 * (rest**2 - variances)).sum() / (shares**4).sum()
@@ -319,22 +323,16 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
                     kept = spread / (spread + variances)
                     apart[part, j] = scale * kept * rest
                     of_crossed[part, j] = scale**2 * kept * variances
-        fixed = noisy_hessian(parts.fixed, noise)
-        mean_fixed = fixed.mean.copy()
-        mean_fixed[last, last] = a**2 * total
         # Sides: unit vectors of fixed coordinates, the levels of each factor, and deviations.
         count, odd = len(self.pooled), np.flatnonzero(apart.any(axis=0))
-        blocks = np.zeros((len(scales), count))
-        for k, part in enumerate(self._parts):
-            blocks[part, k] = (scales * levels)[part]
+        blocks = linalg.block_diag(*((scales * levels)[part, np.newaxis] for part in self._parts))
         sides = linalg.block_diag(np.eye(size), np.hstack([blocks, apart[:, odd]]))
         core = np.zeros((size + count + len(odd),) * 2)
-        core[:size, :size] = mean_fixed
-        core[:size, size : size + count] = mean_fixed[:, [last]] / (a * total)
+        core[:size, :size] = fixed.mean
+        core[:size, size : size + count] = fixed.mean[:, [last]] / (a * total)
         core[odd, size + count + np.arange(len(odd))] = 1.0
         core[size:, :size] = core[:size, size:].T
-        between = (np.ones((count, count)) - np.eye(count)) / total
-        core[size : size + count, size : size + count] = between
+        core[size : size + count, size : size + count] = (1.0 - np.eye(count)) / total
         diagonal = np.concatenate([np.zeros(size), scales**2 * levels])
         # Scores have the variance f^2 h for the curvature f h, with f for rows of usual length.
         m, h = scores.bounds(self.problem.loss, a * v[last] + scales * v[size:])
