@@ -365,6 +365,10 @@ def test_pages_are_plain(binary):
     assert "== north" in text
     # A level without rows, which has numbers of noise only, is left out.
     assert "nowhere" not in text
+    said = "Levels that may be empty are not shown."
+    assert text.count(said) == 1
+    everyone = evaluate_predictions(y, scores, classes=WELL_ILL, random_state=1)
+    assert said not in everyone.summary()
     assert "NOT PRIVATE" in made._repr_html_()
     wide, usual = made.with_level(0.999).conf_int("auc"), made.conf_int("auc")
     assert wide[0] < usual[0] < made.auc < usual[1] < wide[1]

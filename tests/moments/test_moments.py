@@ -140,6 +140,10 @@ def test_correlations_and_partial_correlations(exact):
 
 def test_components_are_those_of_the_correlation_matrix(exact):
     found = exact.components(["x", "z", "y"])
+    first = ", ".join(f"{a} {b:+.3f}" for a, b in zip("xzy", found.loadings[0], strict=True))
+    heading, line, *others = str(found).splitlines()
+    assert (heading, len(others)) == ("share of the variance (standard error): loadings", 2)
+    assert line == f"{found.shares[0]:.4f} ({found.standard_errors[0]:.4f}): {first}"
     matrix = np.corrcoef([TABLE["x"], TABLE["z"], TABLE["y"]])
     values, directions = np.linalg.eigh(matrix)
     assert np.allclose(found.shares, values[::-1] / 3.0, atol=1e-3)

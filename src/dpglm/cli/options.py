@@ -309,8 +309,8 @@ class Protected:
     Parameters
     ----------
     n_rows
-        Public number of rows; an estimate will do. Required with --adjacency add_remove, where the
-        exact number is private.
+        Public number of rows; an estimate will do. Required where the exact number is private: with
+        --adjacency add_remove, and with --groups and replace_one.
     groups : COLUMN
         Column with person (group) ids: all rows of a group are protected together. Not in the
         schema.

@@ -231,6 +231,8 @@ class Evaluation(TabulatedResult):
             if name:
                 yield f"== {name}: {plain_number(round(one.rows.estimate))} rows"
             yield from (f"  {label:26}{text}" for label, text in _texts(one))
+        if len(every) <= len(self.by_level):
+            yield from ("", "Levels that may be empty are not shown.")
 
     def _repr_html_(self) -> str:
         texts = list(_texts(self.all_rows))

@@ -248,6 +248,13 @@ class PrincipalComponents:
     shares: tuple[float, ...]
     standard_errors: tuple[float, ...]
 
+    def __repr__(self) -> str:
+        lines = ["share of the variance (standard error): loadings"]
+        for share, error, way in zip(self.shares, self.standard_errors, self.loadings, strict=True):
+            named = (f"{name} {one:+.3f}" for name, one in zip(self.names, way, strict=True))
+            lines.append(f"{share:.4f} ({error:.4f}): {', '.join(named)}")
+        return "\n".join(lines)
+
 
 def components(
     moments: NoisyMoments, L: Floats, constant: Floats, names: Sequence[str]

@@ -223,6 +223,19 @@ def test_inference_is_refused_before_spending(given: Any, words: str, tmp_path: 
     assert not ledger.contents().entries
 
 
+def test_inference_with_many_levels_needs_the_stated_solver() -> None:
+    columns = {
+        "age": {"type": "numeric", "low": 0, "high": 100},
+        "ward": {"type": "categorical", "categories": [f"w{one}" for one in range(250)]},
+    }
+    target = {"name": "ill", "type": "classes", "classes": ["no", "yes"]}
+    facts = {"columns": columns, "target": target, "provenance": "made up"}
+    model = AdditiveClassifier(facts, epsilon=1.0, inference=True)
+    with pytest.raises(ValueError, match=r"got the solver random intercepts .* solver='newton'"):
+        model.plan(20_000)
+    assert model.set_params(solver="newton").plan(20_000).method.estimates_errors
+
+
 class TestMonotone:
     def test_curves_rise_or_fall(self) -> None:
         for direction in (1, -1):

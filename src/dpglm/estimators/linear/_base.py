@@ -315,8 +315,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         if self._needs_errors and not plan.method.estimates_errors:
             raise ValueError(
                 "inference must be False with a solver that does not estimate its errors, got the "
-                f"solver {plan.method.algorithm}: use solver='auto' and a delta above 0, or a "
-                "PrivatePipeline of SplineEncoder and a linear model with inference=True"
+                f"solver {plan.method.algorithm}: use solver='newton', with a delta above 0. "
+                "solver='auto' can choose random intercepts for a category with many levels"
             )
         return plan
 
