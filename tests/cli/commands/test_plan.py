@@ -35,6 +35,8 @@ def test_text_equals_the_estimators_plan(run, wide):
     for release in plan.method.releases:
         noise = f"standard deviation {release.noise_multiplier:.4g} x sensitivity"
         assert f"{noise} ({release.quantity})" in " ".join(done.stdout.split())
+        assert f"{release.count} with {noise} (" in " ".join(done.stdout.split())
+    assert done.stdout.count("sensitivity") == len(plan.method.releases)
     assert f"standard deviation about {plan.coefficient_noise:.2g}" in " ".join(done.stdout.split())
 
 

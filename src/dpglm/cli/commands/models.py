@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
@@ -21,6 +21,9 @@ from dpglm.cli.rows import read_rows
 from dpglm.tables.databases import Address
 from dpglm.tables.files import Dialect, StorageType, separator_cure, storage_types
 from dpglm.tables.schema import HELP_KEY
+
+if TYPE_CHECKING:
+    from dpglm.privacy.releases import AnyRelease
 
 _HELP = [
     "Write down public knowledge: from a law, a questionnaire, documentation, common sense.",
@@ -167,20 +170,28 @@ def plan(
     of_groups = "" if data.groups is None else f" of {data.groups.n_groups} groups"
     sizes = f"{data.n_rows} rows{of_groups}, {data.n_features} features"
     sizes += f", {data.n_outputs} classes" if data.n_outputs > 1 else ""
+    # Where the accounting rests on more than the releases, as on hidden iterates.
+    accounted = {"Accounting": "; ".join(describe_event(decided.event))}
+    if decided.event == decided.method.mechanisms:
+        accounted = {}
     print_pairs(
         f"Plan for {type(made).__name__}: {sizes}",
         {
             "Privacy": f"epsilon {rounded_up(spent['epsilon'])}, delta {spent['delta']:g}, "
             f"relation {decided.adjacency.value}",
-            "Releases": "; ".join(describe_event(decided.event)),
             "Steps": str(decided.n_steps),
-            "Noise": "; ".join(
-                f"{one.mechanism.in_words} ({one.quantity})" for one in decided.method.releases
-            ),
-        },
+            "Releases": "; ".join(map(_in_words, decided.method.releases)),
+        }
+        | accounted,
     )
     say()
     print_sections([*guidance(decided).sections(), ("Limits of certificates", (SCOPE,))])
+
+
+def _in_words(release: AnyRelease) -> str:
+    rate = release.sampling_rate
+    sampled = f", each on a sample of {100.0 * rate:.3g} % of the rows" if rate < 1.0 else ""
+    return f"{release.count} with {release.mechanism.in_words} ({release.quantity}){sampled}"
 
 
 REPORT_FOLDER = options.output_folder("certificate.json", "report.html")
