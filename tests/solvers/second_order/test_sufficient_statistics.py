@@ -259,7 +259,7 @@ def test_reported_noise_is_the_noise_of_common_and_rare_columns(intercept, infer
     solver = SufficientStatistics(inference=inference)
     plan = solver.plan(Problem(Squared()), GaussianDP(0.3), spec)
     rows = prepare_rows(X, y, spec)
-    solutions = [run(plan, rows, SeededNoise(seed)) for seed in range(120)]
+    solutions = [run(plan, rows, SeededNoise(seed)) for seed in range(240)]
     spread = np.std([one.w for one in solutions], axis=0)
     reported = np.sqrt(np.mean([one.coefficient_noise**2 for one in solutions], axis=0))
     np.testing.assert_array_less(0.8, reported / spread)
