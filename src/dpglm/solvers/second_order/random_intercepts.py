@@ -55,6 +55,7 @@ from dpglm.solvers.uncertainty import (
     VarianceComponent,
     check_normal,
     eigen,
+    solved,
 )
 
 # Shares of mu squared, and numbers of scores before and with the last Hessian. Those of
@@ -103,7 +104,8 @@ class RandomInterceptsState:
     v: Floats | None = None
     scores: LevelScores | None = None
     prior: Floats | None = None  # Covariance of the fixed coordinates.
-    moments: Floats | None = None  # Second moments of these, up to a factor.
+    moments: Floats | None = None  # Second moments of these.
+    ahead: tuple[Floats, Floats] | None = None  # Belief about these, for the points of scores.
     curvature: _Curvature | None = None
     visited: tuple[Floats, ...] = ()
     found: tuple[Floats, ...] = ()
@@ -180,7 +182,7 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
             declared = self.declared["Hessian" if is_final else "first Hessians"]
             parts = scores.mean_hessian(oracle, declared, v)
             curvature = self._cleaned(state, parts)
-            state = dataclasses.replace(state, curvature=curvature, visited=(), found=())
+            state = self._ahead(dataclasses.replace(state, curvature=curvature))
         declared = self.declared["final" if is_final else "approach"]
         g = scores.mean_score(oracle, declared, v)
         noise = scores.clip * declared.noise_std / self.data.n_rows
@@ -211,7 +213,7 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         information, large = bend * weight / dispersion, float(slope[0]) / dispersion
         shares, ratio = self._split(information, large, basis.shape[1])
         root = math.sqrt(shares[0] / basis.shape[1])
-        basis, prior = root * basis, prior / root**2
+        basis, prior, moments = root * basis, prior / root**2, root**2 * moments
         scales = np.repeat(np.sqrt(shares[1:]), self._sizes)
         scores = dataclasses.replace(unit, basis=basis, scales=scales)
         grown = max(1.0, settings.NEGLIGIBLE / ratio) ** (settings.GROWTH / 2.0)
@@ -355,14 +357,32 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         ends = np.cumsum([0, *self._sizes]).tolist()
         return [slice(*pair) for pair in itertools.pairwise(ends)]
 
+    def _ahead(self, state: RandomInterceptsState) -> RandomInterceptsState:
+        """Return the state without its scores, which become a belief, at most as wide as the prior.
+
+        A way of length s changes a logistic or log link's curvature by exp(s) - 1, relatively.
+        """
+        prior, size = present(state.prior), present(state.scores).n_fixed
+        ahead = np.zeros(size), prior
+        if state.visited:
+            v, spread = present(state.v)[:size], present(state.covariance).columns(size)[:size]
+            way = v - state.visited[0][:size]
+            missed = np.expm1(math.sqrt(way @ present(state.moments) @ way)) ** 2
+            most = 1.0 / max(float(way @ solved(prior, way)), _TINY)
+            ahead = v, spread + min(missed, most) * np.outer(way, way)
+        return dataclasses.replace(state, ahead=ahead, visited=(), found=())
+
     def _believed(
         self, state: RandomInterceptsState, noise: float, rounds: int
     ) -> RandomInterceptsState:
         """Return the state with the posterior given the scores since the last Hessian."""
-        scores, curvature = present(state.scores), present(state.curvature)
-        size, hessian, prior = scores.n_fixed, curvature.hessian, present(state.prior)
+        scores, hessian = present(state.scores), present(state.curvature).hessian
+        size, prior = scores.n_fixed, present(state.prior)
         center = np.mean(state.visited, axis=0)
-        pooled = hessian.times(center) - np.mean(state.found, axis=0)
+        origin = np.zeros(len(center))
+        if rounds == 1:
+            origin[:size], prior = present(state.ahead)
+        pooled = hessian.times(center - origin) - np.mean(state.found, axis=0)
 
         def variances(scales: Floats) -> Floats:
             return np.repeat(np.square(scales), self._sizes) / scores.scales**2
@@ -370,11 +390,10 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         mean, covariance, posterior = present(state.v), state.covariance, None
         if covariance is None:
             usual = np.concatenate([np.zeros(size), variances(np.full(len(self.pooled), _USUAL))])
-            units = np.eye(len(usual), size)
-            covariance = Structured(usual, units, np.zeros((size, size)))
+            covariance = Structured(usual, np.eye(len(usual), size), np.zeros((size, size)))
         laws = state.laws
         for _ in range(rounds):
-            error = self._error(scores, curvature, covariance, center - mean, noise)
+            error = self._error(state, covariance, center - mean, noise)
             posterior = LevelPosterior(hessian, error, pooled)
             profile = functools.partial(_profile, posterior, prior, variances)
             start = np.array([law.mode for law in laws] or [_USUAL] * len(self.pooled))
@@ -382,6 +401,7 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
                 laws = scale_laws(profile, start, _UNIT, 1 if rounds == 1 else SWEEPS)
             likely = np.sqrt([law.mean_square for law in laws])
             mean, covariance = posterior.at(prior, variances(likely))
+            mean = mean + origin
         state = dataclasses.replace(state, laws=laws, center=center)
         if rounds == 1:
             return dataclasses.replace(state, v=mean, covariance=covariance)
@@ -401,19 +421,18 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         return dataclasses.replace(state, v=mean, covariance=total)
 
     def _error(
-        self,
-        scores: LevelScores,
-        curvature: _Curvature,
-        covariance: Structured,
-        way: Floats,
-        noise: float,
+        self, state: RandomInterceptsState, covariance: Structured, way: Floats, noise: float
     ) -> Structured:
         """Return the covariance of the error of pooled scores: sampling, noise, and the Hessian's.
 
         The error E of the Hessian adds ``E (center - theta)``.
         """
-        size, a = scores.n_fixed, scores.constant
-        sampling, n_rows = curvature.sampling, self.data.n_rows
+        scores, curvature, n_rows = (
+            present(state.scores),
+            present(state.curvature),
+            self.data.n_rows,
+        )
+        size, a, sampling = scores.n_fixed, scores.constant, curvature.sampling
         first = covariance.columns(size) + np.outer(way, way[:size])
         squares = np.maximum(covariance.entries, 0.0) + way**2
         # Squares of a level and the intercept together, in units of effects.
@@ -455,10 +474,9 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
 
         full = back(back(covariance.dense).T)
         prior = linalg.block_diag(present(state.prior), np.diag(of_prior / scores.scales**2))
-        curvature = present(state.curvature)
-        sampling = curvature.sampling.entries / self.data.n_rows
+        sampling = present(state.curvature).sampling.entries / self.data.n_rows
         noise = scores.clip * self.declared["final"].noise_std / self.data.n_rows
-        error = self._error(scores, curvature, covariance, 0.0 * sampling, noise**2 / _POOLED)
+        error = self._error(state, covariance, 0.0 * sampling, noise**2 / _POOLED)
         share = np.sqrt((sampling / error.entries).clip(0.0, 1.0))[place]
         part = share[:, np.newaxis] * full * share
         components = tuple(
