@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import click
 
@@ -21,9 +21,6 @@ from dpglm.cli.rows import read_rows
 from dpglm.tables.databases import Address
 from dpglm.tables.files import Dialect, StorageType, separator_cure, storage_types
 from dpglm.tables.schema import HELP_KEY
-
-if TYPE_CHECKING:
-    from dpglm.privacy.releases import AnyRelease
 
 _HELP = [
     "Write down public knowledge: from a law, a questionnaire, documentation, common sense.",
@@ -171,9 +168,8 @@ def plan(
     sizes = f"{data.n_rows} rows{of_groups}, {data.n_features} features"
     sizes += f", {data.n_outputs} classes" if data.n_outputs > 1 else ""
     # Where the accounting rests on more than the releases, as on hidden iterates.
-    accounted = {"Accounting": "; ".join(describe_event(decided.event))}
-    if decided.event == decided.method.mechanisms:
-        accounted = {}
+    is_plain = decided.event == decided.method.mechanisms
+    accounted = {} if is_plain else {"Accounting": "; ".join(describe_event(decided.event))}
     print_pairs(
         f"Plan for {type(made).__name__}: {sizes}",
         {
@@ -188,7 +184,7 @@ def plan(
     print_sections([*guidance(decided).sections(), ("Limits of certificates", (SCOPE,))])
 
 
-def _in_words(release: AnyRelease) -> str:
+def _in_words(release: Any) -> str:
     rate = release.sampling_rate
     sampled = f", each on a sample of {100.0 * rate:.3g} % of the rows" if rate < 1.0 else ""
     return f"{release.count} with {release.mechanism.in_words} ({release.quantity}){sampled}"

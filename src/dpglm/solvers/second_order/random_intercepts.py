@@ -44,6 +44,7 @@ from dpglm.solvers.second_order.posterior import (
     whitened_hessian,
 )
 from dpglm.solvers.second_order.structured import (
+    Curvature,
     LevelPosterior,
     Structured,
     curvature_of_levels,
@@ -83,19 +84,6 @@ _TINY = 1e-100
 
 @final
 @dataclass(frozen=True, eq=False)
-class _Curvature:
-    """A posterior mean of the Hessian, the variances of its parts, and the scores' variance."""
-
-    hessian: Structured
-    sampling: Structured  # Covariance of a mean score, times the number of rows.
-    levels: Floats  # Curvature of each level, in units of effects.
-    of_levels: Floats  # Variances of these.
-    of_crossed: Floats
-    of_fixed: Floats
-
-
-@final
-@dataclass(frozen=True, eq=False)
 class RandomInterceptsState:
     """Released values after some steps."""
 
@@ -106,7 +94,7 @@ class RandomInterceptsState:
     prior: Floats | None = None  # Covariance of the fixed coordinates.
     moments: Floats | None = None  # Second moments of these.
     ahead: tuple[Floats, Floats] | None = None  # Belief about these, for the points of scores.
-    curvature: _Curvature | None = None
+    curvature: Curvature | None = None
     visited: tuple[Floats, ...] = ()
     found: tuple[Floats, ...] = ()
     laws: tuple[ScaleLaw, ...] = ()
@@ -285,7 +273,7 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         moments = linalg.block_diag((directions * seen / values) @ directions.T, np.ones((1, 1)))
         return basis, prior, moments
 
-    def _cleaned(self, state: RandomInterceptsState, parts: LevelParts) -> _Curvature:
+    def _cleaned(self, state: RandomInterceptsState, parts: LevelParts) -> Curvature:
         """Return the posterior mean of the Hessian, given its structure.
 
         The row of each level in the intercept's column is its diagonal entry in other units, and
@@ -344,7 +332,7 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         own = dispersion * np.concatenate([np.zeros(size), f * scales**2 * levels])
         hessian = Structured(diagonal, sides, core)
         sampling = Structured(own, sides, usual * core)
-        return _Curvature(hessian, sampling, levels, of_levels, of_crossed, fixed.variances)
+        return Curvature(hessian, sampling, levels, of_levels, of_crossed, fixed.variances)
 
     @property
     def _sizes(self) -> list[int]:
@@ -427,12 +415,9 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
 
         The error E of the Hessian adds ``E (center - theta)``.
         """
-        scores, curvature, n_rows = (
-            present(state.scores),
-            present(state.curvature),
-            self.data.n_rows,
-        )
-        size, a, sampling = scores.n_fixed, scores.constant, curvature.sampling
+        scores, curvature = present(state.scores), present(state.curvature)
+        size, a, n_rows = scores.n_fixed, scores.constant, self.data.n_rows
+        sampling = curvature.sampling
         first = covariance.columns(size) + np.outer(way, way[:size])
         squares = np.maximum(covariance.entries, 0.0) + way**2
         # Squares of a level and the intercept together, in units of effects.
@@ -446,10 +431,8 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         others = effects.sum() - np.repeat(of_own, self._sizes)
         of_levels = scores.scales**2 * (of_levels + curvature.levels * others / n_rows)
         of_fixed = curvature.of_fixed * first[:size]
-        np.fill_diagonal(
-            of_fixed,
-            curvature.of_fixed @ np.diag(first[:size]) + curvature.of_crossed.T @ squares[size:],
-        )
+        own_fixed = curvature.of_fixed @ np.diag(first[:size])
+        np.fill_diagonal(of_fixed, own_fixed + curvature.of_crossed.T @ squares[size:])
         of_fixed[size - 1, size - 1] = a**2 * own.sum()
         core = sampling.core / n_rows
         core[:size, :size] += of_fixed

@@ -147,3 +147,16 @@ def curvature_of_levels(seen: Floats, noise: float, mean: float) -> tuple[Floats
     means = center + noise * hazard
     variances = noise**2 * np.clip(1.0 + at * hazard - hazard**2, 0.0, 1.0)
     return np.maximum(means, LEAST * mean), variances
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Curvature:
+    """A posterior mean of the Hessian, the variances of its parts, and the scores' variance."""
+
+    hessian: Structured
+    sampling: Structured  # Covariance of a mean score, times the number of rows.
+    levels: Floats  # Curvature of each level, in units of effects.
+    of_levels: Floats  # Variances of these.
+    of_crossed: Floats
+    of_fixed: Floats
