@@ -90,7 +90,7 @@ def rare_reference(seed, n_levels=8, n=20_000, **options):
     return BinomialRegressor(link="cloglog", **options).fit(X, y).inference_
 
 
-@pytest.mark.parametrize("runs", first_quickly(60, 120))
+@pytest.mark.parametrize("runs", first_quickly(60, 300))
 def test_effects_relative_to_a_rare_level_cover(runs):
     """They share the error of the reference: a fit covers all or none, so many are needed."""
     truth, factor = np.array([-1.5, *np.ones(7), 0.5, *np.zeros(9)]), [f"x{k}" for k in range(7)]
