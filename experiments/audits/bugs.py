@@ -262,6 +262,7 @@ CASES: list[Case] = [
         "half_noise",
         "half the noise",
         sound("newton_raphson", "a row that all others contradict"),
+        sound("random_intercepts"),
         runs=0.5,
     ),
     *listed(

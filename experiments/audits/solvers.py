@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,7 @@ from dpglm.solvers import (
     OutputPerturbation,
     Plan,
     Prototypes,
+    RandomIntercepts,
     Solver,
     SufficientStatistics,
     SVRGPlusPlus,
@@ -279,6 +281,16 @@ CHOSEN: list[Case] = [
         others=([[0.8]] * 99, [-1.0] * 99),
         variant="intervals",
         relations=(ZERO_OUT,),
+        why=ROUNDABOUT,
+        runs=0.5,
+    ),
+    # The row of interest has a level that no other row has.
+    *solver_cases(
+        "random_intercepts",
+        RandomIntercepts(((1, 3),), "model"),
+        data=DataSpec(100, 3, row_norm=math.sqrt(2.0), intercept=1.0),
+        row=(1.0, 1.0, 0.0),
+        others=([[0.8, 0.0, 1.0]] * 99, [-1.0] * 99),
         why=ROUNDABOUT,
         runs=0.5,
     ),

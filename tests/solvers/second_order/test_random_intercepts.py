@@ -11,10 +11,12 @@ from scipy import integrate, sparse, stats
 from sklearn.metrics import roc_auc_score
 
 from dpglm import LogisticRegression, PoissonRegressor
+from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
+from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import L1, Gamma, Logistic, Problem, Squared
-from dpglm.solvers import RandomIntercepts
+from dpglm.solvers import RandomIntercepts, run
 from dpglm.solvers.second_order import random_intercepts as module
 from dpglm.solvers.second_order.posterior import Posterior
 from dpglm.solvers.second_order.structured import (
@@ -39,6 +41,18 @@ def structured(size=9, n_fixed=2, extra=1):
     core[-extra:, -extra:] = 0.1 * np.eye(extra)
     error = Structured(0.5 * diagonal + 1.0, sides, 0.5 * core)
     return Structured(diagonal, sides, core), error
+
+
+def test_a_level_of_one_row_stops_no_fit():
+    """The curvature of all rows together vanished in these, and its logarithm is needed."""
+    spec = DataSpec(100, 3, row_norm=math.sqrt(2.0), intercept=1.0)
+    solver, budget = RandomIntercepts(((1, 3),), "model"), ApproximateDP(4.0, 1e-2)
+    plan = solver.plan(Problem(Logistic()), budget, spec)
+    X, y = np.array([[1.0, 1.0, 0.0]] + [[0.8, 0.0, 1.0]] * 99), np.array([1.0] + [-1.0] * 99)
+    for seed in (32, 51, 114, 136):
+        found = run(plan, prepare_rows(X, y, spec), SeededNoise(seed))
+        assert np.isfinite(found.w).all()
+        assert np.isfinite(found.uncertainty.covariance).all()
 
 
 def test_structured_algebra_is_that_of_dense_matrices():

@@ -284,7 +284,9 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         scores, v, noise = present(state.scores), present(state.v), parts.noise
         size, last, a, scales = scores.n_fixed, scores.n_fixed - 1, scores.constant, scores.scales
         fixed = whitened_hessian(parts.fixed, noise, present(state.moments))
-        total = float(fixed.mean[last, last]) / a**2
+        block = fixed.mean.copy()
+        block[last, last] = max(float(block[last, last]), noise)
+        total = float(block[last, last]) / a**2
         levels, of_levels = np.empty_like(scales), np.empty_like(scales)
         apart, of_crossed = np.zeros_like(parts.crossed), np.zeros_like(parts.crossed)
         # Two observations of each level's curvature.
@@ -293,16 +295,14 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         seen = (information * seen).sum(axis=0) / information.sum(axis=0)
         deviations = 1.0 / np.sqrt(information.sum(axis=0))
         for part in self._parts:
-            mean = total / (part.stop - part.start)
-            levels[part], of_levels[part] = curvature_of_levels(
-                seen[part], float(deviations[part][0]), mean
-            )
+            even, error = total / (part.stop - part.start), float(deviations[part][0])
+            levels[part], of_levels[part] = curvature_of_levels(seen[part], error, even)
             factor = total / levels[part].sum()
             levels[part], of_levels[part] = factor * levels[part], factor**2 * of_levels[part]
             shares = levels[part] / total
             scale = scales[part] / a
             for j in range(last):
-                rest = parts.crossed[part, j] / scale - fixed.mean[last, j] * shares
+                rest = parts.crossed[part, j] / scale - block[last, j] * shares
                 rest -= rest.sum() * shares
                 variances = noise**2 / 2.0 / scale**2
                 excess = (shares**2 * (rest**2 - variances)).sum() / (shares**4).sum()
@@ -318,8 +318,8 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         blocks = linalg.block_diag(*((scales * levels)[part, np.newaxis] for part in self._parts))
         sides = linalg.block_diag(np.eye(size), np.hstack([blocks, apart[:, odd]]))
         core = np.zeros((size + count + len(odd),) * 2)
-        core[:size, :size] = fixed.mean
-        core[:size, size : size + count] = fixed.mean[:, [last]] / (a * total)
+        core[:size, :size] = block
+        core[:size, size : size + count] = block[:, [last]] / (a * total)
         core[odd, size + count + np.arange(len(odd))] = 1.0
         core[size:, :size] = core[:size, size:].T
         core[size : size + count, size : size + count] = (1.0 - np.eye(count)) / total
