@@ -262,7 +262,6 @@ CASES: list[Case] = [
         "half_noise",
         "half the noise",
         sound("newton_raphson", "a row that all others contradict"),
-        sound("random_intercepts"),
         runs=0.5,
     ),
     *listed(
@@ -373,6 +372,12 @@ CASES: list[Case] = [
         sound("PrivateGridSearchCV", "repeated", REPLACE_ONE),
     ),
     made("the cost of repetition forgotten", "RandomlyRepeated", best_of_many, runs=8.0),
+    within(
+        "a quarter of the noise",
+        in_noise(lambda add: lambda v, std, k, source: add(v, 0.25 * std, k, source)),
+        sound("random_intercepts"),
+        runs=0.5,
+    ),
     within(
         "a mean without noise",
         in_noise(lambda add: lambda v, std, k, source: add(v, 1e-6 * std, k, source)),
