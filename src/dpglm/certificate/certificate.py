@@ -24,8 +24,6 @@ from dpglm._validation import check_one_of, check_real
 from dpglm._words import card, rounded_up, visible
 from dpglm.certificate.methods import methods, record
 from dpglm.certificate.statement import (
-    WHERE,
-    WHERE_IN_WORDS,
     cautions,
     relation_in_words,
     sections,
@@ -111,29 +109,6 @@ def schema_facts(schema: Schema) -> tuple[PublicFact, ...]:
         for name, (low, high, paid) in schema.paid_bounds.items()
     )
     return (PublicFact("schema", document, "declared"), *found)
-
-
-def size_facts(
-    data: DataSpec, adjacency: Adjacency, *, chosen: bool = False
-) -> tuple[PublicFact, ...]:
-    """Return the public numbers of rows, and of groups and their rows where there are groups.
-
-    ``chosen`` says that a private condition selected the rows.
-    """
-    where = (PublicFact(WHERE, WHERE_IN_WORDS, "declared"),) * chosen
-
-    def counted(name: str, value: int, is_public: bool) -> PublicFact:
-        return PublicFact(name, value, "by relation" if is_public else "declared")
-
-    rows = counted("n_rows", data.n_rows, adjacency.rows_are_public(data.unit))
-    if data.groups is None:
-        return (rows, *where)
-    return (
-        rows,
-        *where,
-        counted("n_groups", data.groups.n_groups, adjacency.n_is_public),
-        PublicFact("max_rows_per_group", int(data.groups.rows), "declared"),
-    )
 
 
 # Parts, and the certificate of all of them.

@@ -15,8 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from dpglm._validation import check_integer, check_one_of
 from dpglm._words import card, plain_number
 from dpglm.certificate.certificate import Certificate, PublicFact, certify
+from dpglm.certificate.statement import WHERE, WHERE_IN_WORDS
 from dpglm.data.groups import LimitedGroups
-from dpglm.data.rows import GroupBound, Protection, Rows
+from dpglm.data.rows import DataSpec, GroupBound, Protection, Rows
 from dpglm.data.split import EXPLORATION
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.privacy.budget import Adjacency, PrivacyBudget, Unit, stated_budget
@@ -93,6 +94,29 @@ class Stated:
         if not is_public:
             raise private_size(name, self.adjacency)
         return true
+
+
+def size_facts(
+    data: DataSpec, adjacency: Adjacency, *, chosen: bool = False
+) -> tuple[PublicFact, ...]:
+    """Return the public numbers of rows, and of groups and their rows where there are groups.
+
+    ``chosen`` says that a private condition selected the rows.
+    """
+    where = (PublicFact(WHERE, WHERE_IN_WORDS, "declared"),) * chosen
+
+    def counted(name: str, value: int, is_public: bool) -> PublicFact:
+        return PublicFact(name, value, "by relation" if is_public else "declared")
+
+    rows = counted("n_rows", data.n_rows, adjacency.rows_are_public(data.unit))
+    if data.groups is None:
+        return (rows, *where)
+    return (
+        rows,
+        *where,
+        counted("n_groups", data.groups.n_groups, adjacency.n_is_public),
+        PublicFact("max_rows_per_group", int(data.groups.rows), "declared"),
+    )
 
 
 def private_size(name: str, adjacency: str) -> ValueError:

@@ -397,7 +397,7 @@ def make_estimator(
     decided: Sequence[str] = (),
     **parameters: Any,
 ) -> Any:
-    """Give an estimator, or one by name, the settings of --set and what other options decide.
+    """Give an estimator, or one by name, the settings of --set and those of other options.
 
     ``labels`` are the classes, and ``decided`` names further parameters that --set cannot change.
     """

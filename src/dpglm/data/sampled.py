@@ -67,7 +67,7 @@ def sampled_rows(rows: Rows, indices: NDArray[np.intp], rate: float, step: float
 
 @final
 class SeenRows(Rows):
-    """Rows of which kernels get other blocks, such as ``SampledBlock``.
+    """Rows that give kernels other blocks, such as ``SampledBlock``.
 
     ``seen`` makes them, row by row, from public numbers alone. It holds no rows, so that it can be
     sent to where these are. ``on_host`` adds up in the host's memory: on a device the order of a

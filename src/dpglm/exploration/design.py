@@ -16,8 +16,8 @@ import numpy as np
 from narwhals import dependencies
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm.certificate.certificate import Certificate, PublicFact, size_facts
-from dpglm.certificate.execution import PartInput, Stated, StudyPart, execute
+from dpglm.certificate.certificate import Certificate, PublicFact
+from dpglm.certificate.execution import PartInput, Stated, StudyPart, execute, size_facts
 from dpglm.data.collection import Collection, MatrixRows, as_collection
 from dpglm.data.groups import LimitedGroups
 from dpglm.data.rows import DataSpec, Protection, Rows

@@ -208,7 +208,7 @@ def _tables(table: CoefficientTable) -> list[_Table]:
     if inference is not None:
         first = len(inference.names) - len(table.features)
         order = [*range(first), *(first + table.largest(0, len(table.features)))]
-        # A summary has no rows for levels of pooled factors.
+        # A summary leaves out levels of pooled factors.
         kept = np.flatnonzero(~inference.estimates.is_pooled).tolist()
         which = [kept.index(one) for one in order if one in kept][: first + _MOST_COEFFICIENTS]
         summary, title = inference.summary(), "" if table.ratio is None else "Coefficients"

@@ -72,10 +72,8 @@ class Theorem:
         """Return a sentence on whether this many steps suffice."""
         if n_steps >= self.n_steps:
             return f"Settings and number of steps are those of {self.name}."
-        return (
-            f"The bound of {self.name} needs {self.n_steps} steps; {n_steps} are run, so it is not "
-            "claimed."
-        )
+        needed = f"The bound of {self.name} needs {self.n_steps} steps"
+        return f"{needed}; {n_steps} are run, so it is not claimed."
 
 
 @final
@@ -238,11 +236,8 @@ class Composite(Method[S]):
 
     @functools.cached_property
     def releases(self) -> tuple[AnyRelease, ...]:
-        return tuple(
-            dataclasses.replace(release, quantity=f"{one.name}: {release.quantity}")
-            for one in self.stages
-            for release in one.releases
-        )
+        own = ((one.name, release) for one in self.stages for release in one.releases)
+        return tuple(dataclasses.replace(one, quantity=f"{k}: {one.quantity}") for k, one in own)
 
     @property
     def mechanisms(self) -> Event:

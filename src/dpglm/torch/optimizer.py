@@ -9,7 +9,8 @@ import numpy as np
 
 from dpglm._calls import checked
 from dpglm._validation import check_count, check_integer
-from dpglm.certificate.certificate import Certificate, PublicFact, certify, model_digest, size_facts
+from dpglm.certificate.certificate import Certificate, PublicFact, certify, model_digest
+from dpglm.certificate.execution import size_facts
 from dpglm.data.networks import (
     NetworkRows,
     RowGradients,

@@ -190,6 +190,27 @@ def test_a_hessian_taken_as_exact_is_found():
     assert (errors <= 1.96 * deviations).mean(axis=0).max() < 0.75
 
 
+def test_hessian_is_shrunk_towards_a_multiple_of_moments():
+    """The truth is half of uneven moments; planted: the noise of the multiple does not count."""
+    rng, size, noise = np.random.default_rng(4), 6, 0.2
+    moments = np.diag(np.linspace(0.4, 4.0, size)) + 0.2
+    deviations = np.full((size, size), noise / math.sqrt(2.0))
+    np.fill_diagonal(deviations, noise)
+    before, after, said, without = [], [], [], []
+    for _ in range(400):
+        seen = 0.5 * moments + symmetric(size, deviations, rng)
+        found = whitened_hessian(seen, noise, moments)
+        before.append((seen - 0.5 * moments) ** 2)
+        after.append((found.mean - 0.5 * moments) ** 2)
+        said.append(found.variances.sum())
+        unit = moments / np.trace(moments)
+        without.append(said[-1] - size * noise**2 * (unit**2).sum())
+    assert np.mean(after) < 0.5 * np.mean(before)
+    error = np.sum(after, axis=(1, 2)).mean()
+    assert 0.8 * error <= np.mean(said) <= 1.5 * error
+    assert np.mean(without) < 0.8 * error
+
+
 def test_whitened_hessian_has_less_error_and_reports_it():
     rng, size, noise = np.random.default_rng(3), 12, 0.2
     truth = np.eye(size) + symmetric(size, np.full((size, size), 0.1), rng)

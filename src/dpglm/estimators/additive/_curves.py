@@ -111,10 +111,12 @@ def straightened(
     The covariance of e counts noise, sampling, and the noise in the curvature K. Bends have one
     variance for each term, by marginal likelihood; terms with one bend have theirs in common, as
     one bend does not identify a variance. Slopes are about the released ones, with the mean square
-    of these as variance, and levels are the released ones. The weight is Akaike's for lines, which
-    lack the variances: Burnham and Anderson, *Model selection and multimodel inference* (2002),
-    section 2.9. It is times the square of the least known share of variance, of slopes and of each
-    term's best known bend: evidence and gain are in that share. Privacy: post-processing.
+    of these as variance, and levels are the released ones. The weight of this estimate is Akaike's
+    for models of lines, without the variances: Burnham and Anderson, *Model selection and
+    multimodel inference* (2002), section 2.9. A factor keeps the released fit where scores say
+    little: the share of variance that they determine, squared, and the least of all slopes and of
+    the best determined bend of each term. The square was chosen on development rows by ``python -m
+    experiments.additive``. Privacy: post-processing.
     """
     terms, size = schema.additive_encoding.terms, len(w)
     if information is None or present(solution.response).share < 1.0:

@@ -44,8 +44,8 @@ class _Constants:
 _LIKELIHOOD = _Constants(60.0, 0.5, 0.43, 1.0 / 122.0)
 _SQUARED = _Constants(100.0, 0.85, 1.6, 1.0 / 42.0)
 _LINE_SHARE = 0.6
-# Signal per curve below which a curve is a straight line, from which it is less smooth, and per
-# feature above which Newton's method is not used.
+# Curves are straight lines below the first signal per curve, and less smooth from the second on.
+# Newton's method is not used above the third, a signal per feature.
 _LEAST_SIGNAL, _SMOOTH_SIGNAL, AMPLE = 15.0, 200.0, 300.0
 _MOST_OF_A_PAIR, _PAIR_SHARE = 12, 1.2
 # Amounts of money bunch at round values, which only a fine grid resolves.

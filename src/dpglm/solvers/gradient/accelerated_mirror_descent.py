@@ -266,7 +266,7 @@ class AcceleratedMirrorDescent(Solver):
 def balanced_steps(
     problem: Problem, data: DataSpec, step_size: float, clip: float, mu: float
 ) -> float:
-    """Return the T at which bias ``4 B / (eta T^2)`` and noise ``eta T (s W)^2 / 3`` are equal.
+    """Return the T for which bias ``4 B / (eta T^2)`` and noise ``eta T (s W)^2 / 3`` are equal.
 
     The noise of each gradient is ``s = C sqrt(T) / (mu n)``, and W is its mean length in the dual
     norm. Without a bounded set, B and W are those of a ball over which slopes change.

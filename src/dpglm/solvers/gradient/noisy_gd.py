@@ -215,7 +215,7 @@ class NoisySGD(Solver):
         Number of steps T, at least 1.
     sampling_rate : float, optional
         Probability with which each row enters each batch, in (0, 1]. By default ``min(1, 1.1
-        sqrt(mu / T))`` with the budget's mu, at which the noise multiplier is about ``1.1 /
+        sqrt(mu / T))`` with the budget's mu; the noise multiplier is then about ``1.1 /
         sqrt(mu)``.
     schedule : Schedule, default=LinearDecay()
         Factors on the step size.

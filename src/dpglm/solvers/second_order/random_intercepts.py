@@ -355,7 +355,8 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         if state.visited:
             v, spread = present(state.v)[:size], present(state.covariance).columns(size)[:size]
             way = v - state.visited[0][:size]
-            missed = np.expm1(math.sqrt(way @ present(state.moments) @ way)) ** 2
+            length = math.sqrt(max(float(way @ present(state.moments) @ way), 0.0))
+            missed = math.expm1(min(length, FAR)) ** 2
             most = 1.0 / max(float(way @ solved(prior, way)), _TINY)
             ahead = v, spread + min(missed, most) * np.outer(way, way)
         return dataclasses.replace(state, ahead=ahead, visited=(), found=())
