@@ -110,6 +110,7 @@ class NewtonRaphson(Solver):
             shares["score moments"] = settings.LARGE
         counts = {"final": n_pooled}
         if self.inference is not None:
+            shares |= settings.shares_of_hessian(data.n_columns)
             # The last of the pooled scores has more numbers.
             shares["last"] = shares["final"] / n_pooled
             counts["final"] -= 1

@@ -245,8 +245,9 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
     ) -> tuple[Floats, NewtonRaphsonState]:
         """Return the change of the parameter in the basis that all scores so far suggest.
 
-        A step of size s changes a logistic or log link's curvature by exp(s) - 1, relatively. The
-        matrix of the first steps is not the Hessian, so their scores are dropped.
+        A step of size s changes a logistic or log link's curvature by exp(s) - 1, relatively, which
+        leaves an error along the step and as much in all other directions together. The matrix of
+        the first steps is not the Hessian, so their scores are dropped.
         """
         (_, penalty), fresh = self._curvature(state), state.step in (0, self.first_steps[0])
         slope = g + penalty @ present(state.basis).inverse @ state.w
@@ -256,6 +257,7 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         length = math.sqrt(max(float(way @ present(state.moments).mean @ way), 0.0))
         missed = math.expm1(min(length, self.longest_step)) ** 2
         left = found.covariance + missed * np.outer(way, way)
+        left += missed * length**2 / len(way) * np.eye(len(way))
         return way, dataclasses.replace(state, ahead=dataclasses.replace(prior, declared=left))
 
     def _scale(self, state: NewtonRaphsonState) -> float:

@@ -27,6 +27,7 @@ SHARES = {
 }
 COLUMNS = {"columns": SMALL, "near": SMALL, "moments": MEDIUM}
 """Shares of fits with intervals for second moments of columns, counts near means, and moments."""
+_PER_ROOT = 0.12
 ENOUGH_FOR_MEAN = 45.0
 """A small share suffices for the mean of the targets if rows times mu are at least this."""
 POOLED = 4
@@ -65,6 +66,16 @@ class Limits:
     def longest(self) -> float:
         """Largest norm of a row that has its full weight."""
         return min(self.clip, math.sqrt(self.square))
+
+
+def shares_of_hessian(n_columns: int) -> dict[str, float]:
+    """Return the shares of the last Hessian and the pooled scores, for intervals.
+
+    Limits of a row's Hessian exceed those of its score in proportion to the root of the number of
+    columns, and so does the noise. The sum of both errors is least if shares do, too.
+    """
+    both, ratio = SHARES["Hessian"] + SHARES["final"], _PER_ROOT * math.sqrt(n_columns)
+    return {"Hessian": both * ratio / (1.0 + ratio), "final": both / (1.0 + ratio)}
 
 
 def hessian_noise(
