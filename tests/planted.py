@@ -25,10 +25,12 @@ from dpglm.privacy.noise.additive import GaussianLinearTerm, L2LinearTerm, Secre
 from dpglm.privacy.releases import Release
 from dpglm.privacy.selection import choices as selections
 from dpglm.solvers import Plan
+from dpglm.solvers.second_order.posterior import NoisyMatrix
 
 __all__ = [
     "PLANTED",
     "PlantedBug",
+    "kept_noise",
     "not_shortened",
     "planted",
     "pythonic",
@@ -277,3 +279,12 @@ def unchecked(plan: Plan, **changes: Any) -> Plan:
     for name, value in changes.items():
         object.__setattr__(changed, name, value)
     return changed
+
+
+def kept_noise(seen: Any, noise: float) -> NoisyMatrix:
+    """Return a noisy Hessian as it is, with eigenvalues raised to a small positive number."""
+    values, directions = np.linalg.eigh(seen)
+    deviations = np.full(seen.shape, noise / np.sqrt(2.0))
+    np.fill_diagonal(deviations, noise)
+    mean = (directions * np.maximum(values, 1e-3 * values.mean())) @ directions.T
+    return NoisyMatrix(mean, deviations**2)

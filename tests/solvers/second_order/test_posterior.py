@@ -190,6 +190,53 @@ def test_a_hessian_taken_as_exact_is_found():
     assert (errors <= 1.96 * deviations).mean(axis=0).max() < 0.75
 
 
+@pytest.mark.parametrize("size", [2, 5, 30])
+@pytest.mark.parametrize("spectrum", ["equal", "geometric", "one without curvature"])
+def test_noisy_hessian_has_less_error_and_reports_it(size, spectrum):
+    """Planted: the noise is kept, and one share of it is claimed for all entries."""
+    rng, noise = np.random.default_rng(5), 0.1
+    values = {"equal": np.ones(size), "geometric": np.geomspace(0.05, 1.0, size)}
+    truth = np.diag(values.get(spectrum, np.append(np.ones(size - 1), 0.0)))
+    deviations = np.full((size, size), noise / math.sqrt(2.0))
+    np.fill_diagonal(deviations, noise)
+    errors, kept, said, evenly, seen_least = [], [], [], [], []
+    for _ in range(400):
+        seen = truth + symmetric(size, deviations, rng)
+        found = noisy_hessian(seen, noise)
+        error = (found.directions.T @ (found.mean - truth) @ found.directions) ** 2
+        kept.append(((seen - truth) ** 2).sum())
+        errors.append(error.sum())
+        said.append(found.variances.sum())
+        # Of the eigenvector of least curvature with others.
+        seen_least.append(error[0, 1:].sum())
+        evenly.append((size - 1) / 2.0 * noise**2 * errors[-1] / kept[-1])
+        least = found.variances[0, 1:].sum()
+    assert np.mean(errors) <= 1.05 * np.mean(kept)
+    assert np.mean(said) >= 0.9 * np.mean(errors)
+    if size == 30:
+        assert np.mean(errors) < 0.7 * np.mean(kept)
+    if (size, spectrum) == (30, "one without curvature"):
+        assert least >= 0.8 * np.mean(seen_least)
+        assert np.mean(evenly) < 0.5 * np.mean(seen_least)
+    assert noisy_hessian(truth + 0.01, 0.0).mean == pytest.approx(truth + 0.01, abs=1e-3)
+
+
+def test_secants_follow_the_basis_of_independent_errors():
+    """The same correction in turned coordinates is the turned correction."""
+    rng = np.random.default_rng(6)
+    turn = np.linalg.qr(rng.normal(size=(4, 4)))[0]
+    mean, variances = np.diag([1.0, 2.0, 3.0, 4.0]), symmetric(4, np.ones((4, 4)), rng) ** 2
+    way, change = rng.normal(size=(2, 4))
+    plain = NoisyMatrix(mean, variances)
+    turned = NoisyMatrix(turn @ mean @ turn.T, variances, turn)
+    expected = turn @ plain.with_secant(way, change, 0.1).mean @ turn.T
+    found = turned.with_secant(turn @ way, turn @ change, 0.1).mean
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    spread = np.outer(way, way)
+    expected = turn @ plain.error_of(spread) @ turn.T
+    np.testing.assert_allclose(turned.error_of(turn @ spread @ turn.T), expected, atol=1e-12)
+
+
 def test_hessian_is_shrunk_towards_a_multiple_of_moments():
     """The truth is half of uneven moments; planted: the noise of the multiple does not count."""
     rng, size, noise = np.random.default_rng(4), 6, 0.2

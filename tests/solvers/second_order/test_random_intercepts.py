@@ -18,12 +18,13 @@ from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import L1, Gamma, Logistic, Problem, Squared
 from dpglm.solvers import RandomIntercepts, run
 from dpglm.solvers.second_order import random_intercepts as module
-from dpglm.solvers.second_order.posterior import Posterior, noisy_hessian
+from dpglm.solvers.second_order.posterior import Posterior
 from dpglm.solvers.second_order.structured import (
     LevelPosterior,
     Structured,
     curvature_of_levels,
 )
+from tests.planted import kept_noise
 
 RNG = np.random.default_rng(3)
 
@@ -246,7 +247,7 @@ def test_rare_columns_beside_wards_are_estimated(fits, monkeypatch):
     assert np.abs(intercepts + 2.8).max() < 1.0
     with monkeypatch.context() as planted:
         planted.setattr(
-            module, "whitened_hessian", lambda seen, noise, like: noisy_hessian(seen, noise)
+            module, "whitened_hessian", lambda seen, noise, like: kept_noise(seen, noise)
         )
         assert np.median(beside_wards(fits)[1]) > 2.0
     if fits == 20:

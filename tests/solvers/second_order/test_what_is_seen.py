@@ -10,6 +10,7 @@ import pytest
 from dpglm import BinomialRegressor, GammaRegressor, LogisticRegression, PoissonRegressor
 from dpglm.solvers.second_order import posterior
 from dpglm.solvers.second_order.newton_raphson_method import NewtonRaphsonMethod
+from tests.planted import kept_noise
 from tests.slowly import first_quickly
 
 N = 10_000
@@ -159,7 +160,7 @@ def test_strong_effects_are_reached_with_much_budget(slope):
 
 @pytest.mark.parametrize("runs", first_quickly(60, 300))
 def test_rare_columns_have_no_fits_far_off(runs, monkeypatch):
-    """Planted: steps of the approach that follow one noisy score each."""
+    """Planted: steps that follow one noisy score each, by a Hessian that keeps its noise."""
     shares, slopes = (0.5, 0.02, 0.01), (0.5, 1.0, 1.0)
     truth = np.array([0.0, *slopes])
 
@@ -181,9 +182,10 @@ def test_rare_columns_have_no_fits_far_off(runs, monkeypatch):
             self, dataclasses.replace(state, ahead=state.prior), *rest
         ),
     )
+    monkeypatch.setattr(posterior, "noisy_hessian", kept_noise)
     far, covered = far_and_covered()
     assert far > 0.005
-    assert covered.min() < 0.85
+    assert covered.min() < 0.88
 
 
 @pytest.mark.slow

@@ -27,7 +27,6 @@ SHARES = {
 }
 COLUMNS = {"columns": SMALL, "near": SMALL, "moments": MEDIUM}
 """Shares of fits with intervals for second moments of columns, counts near means, and moments."""
-_PER_ROOT = 0.12
 ENOUGH_FOR_MEAN = 45.0
 """A small share suffices for the mean of the targets if rows times mu are at least this."""
 POOLED = 4
@@ -46,7 +45,7 @@ LEAST_LENGTH, LEAST_CURVATURE, HARMLESS = 1.5, 3.0, 0.3
 # Least clipping threshold of slopes, in standard deviations at the start, and of groups'
 # scores, in units of their mean length: without intervals, and under a right model or any, which a
 # clipping bias would shift.
-_SLOPES = {None: 2.0, "model": 3.0, "robust": 6.0}
+_SLOPES = {None: 2.0, "model": LEAST_CURVATURE, "robust": 2.0 * LEAST_CURVATURE}
 # The approach and Hessians use a sample of rows, if there are more than twice as many: enough for
 # negligible noise at the least limits, and this many.
 _ENOUGH_ROWS = 100_000
@@ -71,10 +70,12 @@ class Limits:
 def shares_of_hessian(n_columns: int) -> dict[str, float]:
     """Return the shares of the last Hessian and the pooled scores, for intervals.
 
-    Limits of a row's Hessian exceed those of its score in proportion to the root of the number of
-    columns, and so does the noise. The sum of both errors is least if shares do, too.
+    The sum of two errors is least if shares are in proportion to their deviations. That of
+    the Hessian, off the diagonal and times half a unit, exceeds that of scores by this ratio, as
+    curvature is at most a quarter and ``square / clip`` the root of the least ``square``.
     """
-    both, ratio = SHARES["Hessian"] + SHARES["final"], _PER_ROOT * math.sqrt(n_columns)
+    both = SHARES["Hessian"] + SHARES["final"]
+    ratio = 0.5**3 * math.sqrt(0.5 * LEAST_LENGTH * n_columns)
     return {"Hessian": both * ratio / (1.0 + ratio), "final": both / (1.0 + ratio)}
 
 

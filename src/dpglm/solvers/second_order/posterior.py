@@ -14,6 +14,7 @@ Privacy: post-processing of released values.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -38,8 +39,8 @@ LEAST = 1e-3
 FAR = 5.0
 """Standard deviations that noise practically never exceeds, and slopes of counts rarely do."""
 # The error of the Hessian along the estimate's own way counts as this many standard deviations, as
-# noise makes the direction of least curvature.
-_DOUBT = 2.0
+# noise makes the direction of least curvature. Chosen by ``python -m experiments.coverage``.
+_DOUBT = 4.0
 SCALE_GRID = np.concatenate([[0.0], np.geomspace(0.02, 5.0, 48)])
 """Grid of scales for the marginal likelihood of a term, in units of the usual scale."""
 SWEEPS = 4
@@ -69,32 +70,48 @@ def prior_deviations(
 @final
 @dataclass(frozen=True, eq=False)
 class NoisyMatrix:
-    """Posterior mean of a symmetric matrix, and the variances of its entries."""
+    """Posterior mean of a symmetric matrix, and the variances of its entries.
+
+    The errors of entries on and above the diagonal are independent in the basis ``directions``, by
+    default the coordinates.
+    """
 
     mean: Floats
     variances: Floats
+    directions: Floats | None = None
 
     def scaled(self, factor: float) -> NoisyMatrix:
         """Return the matrix times a number."""
-        return NoisyMatrix(factor * self.mean, factor**2 * self.variances)
+        return dataclasses.replace(
+            self, mean=factor * self.mean, variances=factor**2 * self.variances
+        )
+
+    def _turned(self, matrix: Floats, *, back: bool = False) -> Floats:
+        """Return a symmetric matrix in the basis of independent errors, or back from there."""
+        if self.directions is None:
+            return matrix
+        turn = self.directions.T if back else self.directions
+        return np.asarray(turn.T @ matrix @ turn)
 
     def error_of(self, spread: Floats) -> Floats:
         """Return the covariance of ``E x``, E the error and ``spread`` the mean of ``x x^T``.
 
-        As entries of E on and above the diagonal are independent, ``(E x)_i (E x)_j`` has the mean
-        ``T_ij x_i x_j``, and ``sum_k T_ik x_k^2`` where i is j, T the variances.
+        In the basis of independent errors ``(E x)_i (E x)_j`` has the mean ``T_ij x_i x_j``, and
+        ``sum_k T_ik x_k^2`` where i is j, T the variances.
         """
+        spread = self._turned(spread)
         found = self.variances * spread
         np.fill_diagonal(found, self.variances @ np.diag(spread))
-        return np.asarray(found)
+        return self._turned(np.asarray(found), back=True)
 
     def with_secant(self, way: Floats, change: Floats, noise: float) -> NoisyMatrix:
         """Return the matrix given that ``matrix way`` is ``change``, with this noise variance."""
         error = self.error_of(np.outer(way, way)) + noise * np.eye(len(way))
-        both = np.outer(solved(error, change - self.mean @ way), way)
+        both = self._turned(np.outer(solved(error, change - self.mean @ way), way))
         step = both + both.T
         np.fill_diagonal(step, np.diag(both))
-        return _convex(NoisyMatrix(self.mean + self.variances * step, self.variances))
+        mean = self.mean + self._turned(self.variances * step, back=True)
+        return _convex(dataclasses.replace(self, mean=mean))
 
 
 def _convex(matrix: NoisyMatrix) -> NoisyMatrix:
@@ -102,7 +119,7 @@ def _convex(matrix: NoisyMatrix) -> NoisyMatrix:
     values, directions = eigen(matrix.mean)
     least = LEAST * max(float(values.mean()), _TINY)
     mean = (directions * np.maximum(values, least)) @ directions.T
-    return NoisyMatrix(mean, matrix.variances)
+    return dataclasses.replace(matrix, mean=mean)
 
 
 def _deviations(size: int, noise: float) -> Floats:
@@ -170,20 +187,21 @@ def whitened(moments: NoisyMatrix, noise: float) -> tuple[Floats, Floats, NoisyM
 def noisy_hessian(seen: Floats, noise: float) -> NoisyMatrix:
     """Return the posterior mean of a Hessian with symmetric normal noise, positive definite.
 
-    Noise drives eigenvalues apart. Each one moves back to the mean curvature along its eigenvector,
-    and the error falls by the squared distance (Bun, Allez, Bouchaud and Potters, "Rotational
-    invariant estimator for general noisy matrices", IEEE Transactions on Information Theory 62,
-    2016, for additive noise). For the deviation ``noise`` on the diagonal, and ``1 / sqrt(2)`` of
-    it elsewhere.
+    Noise, of the deviation ``noise`` on the diagonal and ``1 / sqrt(2)`` of it elsewhere, drives
+    eigenvalues apart. Each one moves back to the mean curvature along its eigenvector (Bun, Allez,
+    Bouchaud and Potters, "Rotational invariant estimator for general noisy matrices", IEEE
+    Transactions on Information Theory 62, 2016, for additive noise). By Tweedie's formula, the
+    posterior covariance is that of the noise times the derivative of the mean: between two
+    eigenvectors, the share of the gap that is left.
     """
     values, directions = eigen(seen)
     gaps, variance = values[:, np.newaxis] - values, 0.5 * noise**2
-    apart = variance * gaps / np.maximum(gaps**2 + variance, _TINY)
-    found = isotonic_regression(values - 2.0 * apart.sum(axis=1)).x
-    variances = _deviations(len(seen), noise) ** 2
-    lost = float(np.sum((values - found) ** 2)) / max(float(variances.sum()), _TINY)
-    mean = (directions * found) @ directions.T
-    return _convex(NoisyMatrix(mean, max(1.0 - lost, 0.0) * variances))
+    apart = gaps / np.maximum(gaps**2 + variance, _TINY)
+    found = isotonic_regression(values - 2.0 * variance * apart.sum(axis=1)).x
+    left = np.subtract.outer(found, found) / np.where(gaps == 0.0, 1.0, gaps)
+    variances = variance * left
+    np.fill_diagonal(variances, noise**2)
+    return _convex(NoisyMatrix((directions * found) @ directions.T, variances, directions))
 
 
 def whitened_hessian(seen: Floats, noise: float, like: Floats) -> NoisyMatrix:
@@ -261,10 +279,11 @@ class Prior:
         found = Posterior.of(self.declared, total, best, pooled)
         if center is None:
             return found
-        typical = _DOUBT**2 * float(hessian.variances.mean())
         for _ in range(_OWN_ROUNDS):
             way = center - found.mean
-            own = best - error + typical * (found.covariance + np.outer(way, way) - spread)
+            along = way / max(float(np.linalg.norm(way)), _TINY)
+            of_own = _DOUBT**2 * float(along @ hessian.error_of(np.outer(along, along)) @ along)
+            own = best - error + of_own * (found.covariance + np.outer(way, way) - spread)
             values, directions = eigen(own)
             both = error + (directions * np.maximum(values, 0.0)) @ directions.T
             found = Posterior.of(self.declared, total, both, pooled)
