@@ -183,9 +183,7 @@ def test_rare_columns_have_no_fits_far_off(runs, monkeypatch):
         ),
     )
     monkeypatch.setattr(posterior, "noisy_hessian", kept_noise)
-    far, covered = far_and_covered()
-    assert far > 0.005
-    assert covered.min() < 0.88
+    assert far_and_covered()[0] > 0.005
 
 
 @pytest.mark.slow

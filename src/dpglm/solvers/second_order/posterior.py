@@ -38,9 +38,10 @@ LEAST = 1e-3
 """Least curvature and deviation relative to usual ones, so that noise is not divided by noise."""
 FAR = 5.0
 """Standard deviations that noise practically never exceeds, and slopes of counts rarely do."""
-# The error of the Hessian along the estimate's own way counts as this many standard deviations, as
-# noise makes the direction of least curvature. Chosen by ``python -m experiments.coverage``.
-_DOUBT = 4.0
+# Noise makes the direction of least curvature, so the error of the Hessian along the estimate's own
+# way counts twice as much; with eigenvalues moved back, its variance is multiplied by the second
+# number. Chosen by ``python -m experiments.coverage``.
+_DOUBT, _DOUBT_OF_MOVED = 2.0, 13.0
 SCALE_GRID = np.concatenate([[0.0], np.geomspace(0.02, 5.0, 48)])
 """Grid of scales for the marginal likelihood of a term, in units of the usual scale."""
 SWEEPS = 4
@@ -103,6 +104,13 @@ class NoisyMatrix:
         found = self.variances * spread
         np.fill_diagonal(found, self.variances @ np.diag(spread))
         return self._turned(np.asarray(found), back=True)
+
+    def doubted(self, way: Floats) -> float:
+        """Return the variance with which errors along the estimate's own way count."""
+        if self.directions is None:
+            return _DOUBT**2 * float(self.variances.mean())
+        along = way / max(float(np.linalg.norm(way)), _TINY)
+        return _DOUBT_OF_MOVED * float(along @ self.error_of(np.outer(along, along)) @ along)
 
     def with_secant(self, way: Floats, change: Floats, noise: float) -> NoisyMatrix:
         """Return the matrix given that ``matrix way`` is ``change``, with this noise variance."""
@@ -281,8 +289,7 @@ class Prior:
             return found
         for _ in range(_OWN_ROUNDS):
             way = center - found.mean
-            along = way / max(float(np.linalg.norm(way)), _TINY)
-            of_own = _DOUBT**2 * float(along @ hessian.error_of(np.outer(along, along)) @ along)
+            of_own = hessian.doubted(way)
             own = best - error + of_own * (found.covariance + np.outer(way, way) - spread)
             values, directions = eigen(own)
             both = error + (directions * np.maximum(values, 0.0)) @ directions.T
