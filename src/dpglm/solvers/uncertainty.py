@@ -66,6 +66,18 @@ def eigen(matrix: Floats) -> tuple[Floats, Floats]:
     return values, directions
 
 
+def without_repulsion(values: Floats, noise: float) -> Floats:
+    """Return the mean of a true matrix along the eigenvectors of a noisy one, as eigenvalues.
+
+    Noise, of the deviation ``noise`` on the diagonal and ``1 / sqrt(2)`` of it elsewhere, drives
+    eigenvalues apart: Bun, Allez, Bouchaud and Potters, "Rotational invariant estimator for general
+    noisy matrices", IEEE Transactions on Information Theory 62 (2016), for additive noise.
+    """
+    gaps = values[:, np.newaxis] - values
+    apart = gaps / np.maximum(gaps**2 + 0.5 * noise**2, np.finfo(np.float64).tiny)
+    return np.asarray(values - noise**2 * apart.sum(axis=1))
+
+
 def n_penalized(problem: Problem, data: DataSpec) -> int:
     """Return the number of leading rows of the parameter that penalty and constraint act on."""
     return data.n_columns - int(data.intercept > 0.0 and not problem.penalize_intercept)

@@ -199,7 +199,7 @@ def test_noisy_hessian_has_less_error_and_reports_it(size, spectrum):
     truth = np.diag(values.get(spectrum, np.append(np.ones(size - 1), 0.0)))
     deviations = np.full((size, size), noise / math.sqrt(2.0))
     np.fill_diagonal(deviations, noise)
-    errors, kept, said, evenly, seen_least = [], [], [], [], []
+    errors, kept, said, evenly, seen_least, said_least = [], [], [], [], [], []
     for _ in range(400):
         seen = truth + symmetric(size, deviations, rng)
         found = noisy_hessian(seen, noise)
@@ -210,13 +210,13 @@ def test_noisy_hessian_has_less_error_and_reports_it(size, spectrum):
         # Of the eigenvector of least curvature with others.
         seen_least.append(error[0, 1:].sum())
         evenly.append((size - 1) / 2.0 * noise**2 * errors[-1] / kept[-1])
-        least = found.variances[0, 1:].sum()
+        said_least.append(found.variances[0, 1:].sum())
     assert np.mean(errors) <= 1.05 * np.mean(kept)
     assert np.mean(said) >= 0.9 * np.mean(errors)
     if size == 30:
         assert np.mean(errors) < 0.7 * np.mean(kept)
     if (size, spectrum) == (30, "one without curvature"):
-        assert least >= 0.8 * np.mean(seen_least)
+        assert np.mean(said_least) >= 0.9 * np.mean(seen_least)
         assert np.mean(evenly) < 0.5 * np.mean(seen_least)
     assert noisy_hessian(truth + 0.01, 0.0).mean == pytest.approx(truth + 0.01, abs=1e-3)
 

@@ -186,6 +186,28 @@ def test_rare_columns_have_no_fits_far_off(runs, monkeypatch):
     assert far_and_covered()[0] > 0.005
 
 
+def test_numbers_keep_their_precision_next_to_many_levels(monkeypatch):
+    """Planted: a Hessian that keeps its noise."""
+    truth = np.array([1.0, -0.5, 0.3])
+
+    def errors():
+        rng, found = np.random.default_rng(0), []
+        for seed in range(3):
+            numbers = rng.uniform(-1, 1, size=(20_000, 3))
+            levels = rng.integers(100, size=(20_000, 1)) == np.arange(1, 100)
+            y = (numbers @ truth + rng.logistic(size=20_000) > 0).astype(int)
+            model = LogisticRegression(C=np.inf, classes=[0, 1], row_norm=2.0, inference=True)
+            fit = model.set_params(random_state=seed).fit(np.hstack([numbers, levels]), y)
+            deviations = fit.inference_.standard_errors[1:4]
+            assert (np.abs(fit.coef_[0, :3] - truth) < 4.0 * deviations).all()
+            found.append(deviations)
+        return np.median(found)
+
+    assert errors() < 0.5
+    monkeypatch.setattr(posterior, "noisy_hessian", kept_noise)
+    assert errors() > 0.8
+
+
 @pytest.mark.slow
 def test_errors_of_rare_columns_equal_reported_errors(monkeypatch):
     """A row counts less than its Hessian says where it is weighed down for its length."""

@@ -39,13 +39,13 @@ NEGLIGIBLE, _BEARABLE = 0.05, 0.6
 # Limits of rows grow as this power of the remaining room. Those of slopes and curvature grow as
 # half of it: noise in squared scores still vanishes.
 GROWTH = 0.4
-# Least squared limit of f |z|, in units of the mean squared length of rows, and least clipping
-# threshold of curvature, in units of that at the start; and harmless noise in a Hessian.
-LEAST_LENGTH, LEAST_CURVATURE, HARMLESS = 1.5, 3.0, 0.3
+# Least squared limit of f |z|, in units of the mean squared length of rows; least clipping
+# threshold of curvature and slopes, in units of typical ones; and harmless noise in a Hessian.
+LEAST_LENGTH, LEAST_CUT, HARMLESS = 1.5, 3.0, 0.3
 # Least clipping threshold of slopes, in standard deviations at the start, and of groups'
 # scores, in units of their mean length: without intervals, and under a right model or any, which a
 # clipping bias would shift.
-_SLOPES = {None: 2.0, "model": LEAST_CURVATURE, "robust": 2.0 * LEAST_CURVATURE}
+_SLOPES = {None: 2.0, "model": LEAST_CUT, "robust": 2.0 * LEAST_CUT}
 # The approach and Hessians use a sample of rows, if there are more than twice as many: enough for
 # negligible noise at the least limits, and this many.
 _ENOUGH_ROWS = 100_000
@@ -156,7 +156,7 @@ def limits(
     least = LEAST_LENGTH * data.n_columns
     noise = 2.0 * least * _noise_of_hessian(mu, data, n_asked or data.n_rows)
     room = max(HARMLESS / noise, 1.0)
-    square, curvature = least * room**GROWTH, LEAST_CURVATURE * room ** (GROWTH / 2.0)
+    square, curvature = least * room**GROWTH, LEAST_CUT * room ** (GROWTH / 2.0)
     # Noise over sampling error of a score, for rows of length 1 and slopes of 1.
     unit = 1.0 / (mu * math.sqrt(SHARES["final"] * data.n_rows))
     # Slopes of a balanced binary target vary as 1/4, in units of their square bound.

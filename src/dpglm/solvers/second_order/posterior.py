@@ -23,7 +23,7 @@ from typing import TypeAlias, final
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from dpglm.solvers.uncertainty import Floats, eigen, solved
+from dpglm.solvers.uncertainty import Floats, eigen, solved, without_repulsion
 
 # Shrinkage moves an entry by at most this many standard deviations of its noise, so that a few
 # large deviations among many small ones survive: Efron and Morris, "Limiting the risk of Bayes and
@@ -195,19 +195,14 @@ def whitened(moments: NoisyMatrix, noise: float) -> tuple[Floats, Floats, NoisyM
 def noisy_hessian(seen: Floats, noise: float) -> NoisyMatrix:
     """Return the posterior mean of a Hessian with symmetric normal noise, positive definite.
 
-    Noise, of the deviation ``noise`` on the diagonal and ``1 / sqrt(2)`` of it elsewhere, drives
-    eigenvalues apart. Each one moves back to the mean curvature along its eigenvector (Bun, Allez,
-    Bouchaud and Potters, "Rotational invariant estimator for general noisy matrices", IEEE
-    Transactions on Information Theory 62, 2016, for additive noise). By Tweedie's formula, the
-    posterior covariance is that of the noise times the derivative of the mean: between two
-    eigenvectors, the share of the gap that is left.
+    By Tweedie's formula, the posterior covariance is that of the noise times the derivative of the
+    mean: between two eigenvectors, the share of the gap that is left.
     """
     values, directions = eigen(seen)
-    gaps, variance = values[:, np.newaxis] - values, 0.5 * noise**2
-    apart = gaps / np.maximum(gaps**2 + variance, _TINY)
-    found = isotonic_regression(values - 2.0 * variance * apart.sum(axis=1)).x
+    found = isotonic_regression(without_repulsion(values, noise)).x
+    gaps = values[:, np.newaxis] - values
     left = np.subtract.outer(found, found) / np.where(gaps == 0.0, 1.0, gaps)
-    variances = variance * left
+    variances = 0.5 * noise**2 * left
     np.fill_diagonal(variances, noise**2)
     return _convex(NoisyMatrix((directions * found) @ directions.T, variances, directions))
 

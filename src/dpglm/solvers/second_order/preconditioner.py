@@ -17,7 +17,7 @@ from dpglm.oracle.moments import (
     unit_of_moments,
 )
 from dpglm.solvers.second_order.posterior import FAR
-from dpglm.solvers.uncertainty import Floats
+from dpglm.solvers.uncertainty import Floats, without_repulsion
 
 # Chosen by ``python -m experiments.coverage``: narrow columns are within a quarter of their usual
 # bound, counts can tell if noise is a quarter of the rows, and a single value is one with nine
@@ -211,26 +211,15 @@ def products_in_basis(moments: Floats, noise_std: float, data: DataSpec, basis: 
         vectors[-1] *= data.intercept / constant_column(data)
     typical = unit_of_moments(moments, noise_std, data)
     values, directions = np.linalg.eigh(typical * vectors.T @ kept @ vectors)
-    least = 0.5 * _hidden_share(own, noise_std)
-    return np.asarray((directions * np.maximum(values, least)) @ directions.T)
-
-
-def _hidden_share(moments: Floats, noise_std: float) -> float:
-    """Return the true average of raised directions over their raised value; 0 without any.
-
-    Eigenvectors of a noisy matrix mix directions: Bun, Allez, Bouchaud and Potters, "Rotational
-    invariant estimator for general noisy matrices", IEEE Transactions on Information Theory 62
-    (2016), section III.
-    """
-    seen = np.linalg.eigvalsh(moments)
-    least = noise_std * math.sqrt(len(seen))
-    hidden = seen < least
-    if not hidden.any():
-        return 0.0
-    gaps = seen[hidden, np.newaxis] - seen
-    pushed = (gaps / (gaps**2 + 0.5 * noise_std**2)).sum(axis=1)
-    found = float((seen[hidden] - noise_std**2 * pushed).mean())
-    return max(found / least, 0.0)
+    # The true average of the raised directions over their raised value.
+    seen, raised = (
+        np.asarray(np.linalg.eigvalsh(own), dtype=np.float64),
+        noise_std * math.sqrt(size),
+    )
+    hidden, share = seen < raised, 0.0
+    if hidden.any():
+        share = max(float(without_repulsion(seen, noise_std)[hidden].mean()) / raised, 0.0)
+    return np.asarray((directions * np.maximum(values, 0.5 * share)) @ directions.T)
 
 
 def usual_basis_scale(data: DataSpec, noise_std: float) -> float:

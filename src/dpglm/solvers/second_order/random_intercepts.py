@@ -209,7 +209,7 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         slopes, bends = scores.bounds(loss, np.linspace(-20.0, 20.0, 401))
         clip = float(slope[0]) * length * grown
         most = clip * float((bends / slopes).max())
-        square = settings.LEAST_CURVATURE * float(curvature[0]) * grown * length**2
+        square = settings.LEAST_CUT * float(curvature[0]) * grown * length**2
         square = min(square, most * length)
         clip, square = (float(np.clip(one, _TINY, 1.0 / _TINY)) for one in (clip, square))
         scores = dataclasses.replace(scores, clip=clip, square=square)
