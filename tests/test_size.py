@@ -6,8 +6,8 @@ LIMITS = {
     "files": 270,
     "classes": 640,
     "abstract classes": 47,
-    "lines": 78_860,
-    "code lines": 48_895,
+    "lines": 78_863,
+    "code lines": 48_898,
 }
 
 
