@@ -32,7 +32,7 @@ from dpglm.evaluation import (
 from dpglm.exceptions import BudgetExceededError, PlanMismatchError
 from dpglm.ledger import PrivacyLedger
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, ZeroConcentratedDP
-from dpglm.tabulate import Number
+from dpglm.tabulate import Noisy, Number
 from tests.evaluation.conftest import N
 from tests.forgeries import part_of
 from tests.oracle.watching import watching
@@ -86,6 +86,20 @@ def test_groups_are_evaluated_at_the_price_of_all(exact, binary):
     alone = plan_evaluation(BinaryTask((0, 1)), N, GaussianDP(0.3)).plan
     by = plan_evaluation(BinaryTask((0, 1)), N, GaussianDP(0.3), levels=["a", "b"]).plan
     assert by.coefficient_noise == pytest.approx(alone.coefficient_noise, rel=1e-3)
+
+
+def test_each_metric_is_computed_once(binary, monkeypatch):
+    found = evaluate_predictions(*binary[:2], classes=WELL_ILL, random_state=0)
+    computed, number = [], Noisy.number
+
+    def noted(*args, **options):
+        computed.append(args)
+        return number(*args, **options)
+
+    monkeypatch.setattr(Noisy, "number", noted)
+    for _ in range(2):
+        found.summary(), found.to_dict(), found.measures, found.accuracy(), found.accuracy(0.5)
+    assert len(computed) == len(found.all_rows.task.metrics)
 
 
 def test_calibration_and_lift(exact, binary):

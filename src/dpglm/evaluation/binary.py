@@ -256,9 +256,13 @@ class BinaryResult(Result):
         return self.cells.ends
 
     @functools.cached_property
+    def _released_cells(self) -> MergedCells:
+        return self._tilted(self.noisy.values)
+
+    @functools.cached_property
     def means(self) -> Floats:
         """Approximate mean score of each cell, of shape (n_cells,)."""
-        return self._tilted(self.noisy.values).mean(self.cells.scores)
+        return self._released_cells.mean(self.cells.scores)
 
     def roc_curve(self) -> tuple[Floats, Floats, Floats]:
         """Return the ROC curve at the ends of cells.
@@ -414,7 +418,7 @@ class BinaryResult(Result):
         """Return the mean prediction."""
         rows = np.maximum(self.noisy.counts.sum(axis=0), 0.0)
         total = max(float(rows.sum()), 1.0)
-        cells = self._tilted(self.noisy.values)
+        cells = self._released_cells
         squares = float(rows @ cells.mean(cells.scores**2)) / total
         variance = max(squares - (float(rows @ self.means) / total) ** 2, 0.0)
         return self.noisy.number(
@@ -423,7 +427,7 @@ class BinaryResult(Result):
 
     def calibration_intercept(self) -> Number:
         """Return the shift of all log odds that makes the mean prediction right."""
-        fit = Recalibration(self._tilted(self.noisy.values))
+        fit = Recalibration(self._released_cells)
         steepness = fit.steepness(np.maximum(self.noisy.counts.sum(axis=0), 0.0))
 
         def shift(values: Parts) -> float:
@@ -441,7 +445,7 @@ class BinaryResult(Result):
         The distribution of scores within cells is known only approximately. The change due to the
         mean positions within cells, and due to the outermost scores, is used as the error.
         """
-        fit = Recalibration(self._tilted(self.noisy.values))
+        fit = Recalibration(self._released_cells)
         found = fit.slope(*self.noisy.by_class)
         others = Recalibration(self.cells), Recalibration(fit.cells, _OUTER)
         return self.noisy.number(

@@ -360,10 +360,9 @@ class Recalibration:
         ``predicted`` is the sum of the predictions without the shift.
         """
         share = float(rows.sum())
-        shift = 0.0
+        shift, (start, _) = 0.0, self._responses(self.log_odds)
         for _ in range(_MOST_STEPS):
             means, slopes = self._responses(self.log_odds + shift)
-            start, _ = self._responses(self.log_odds)
             missing = positives - predicted - float(rows @ (means - start))
             step = missing / max(float(rows @ slopes), _LEAST_INFORMATION * max(share, 1.0))
             shift += min(max(step, -_LONGEST_STEP), _LONGEST_STEP)

@@ -218,7 +218,7 @@ class Result(abc.ABC):
     def measures(self) -> Mapping[str, Callable[[], Number]]:
         """Functions that return the metrics without a threshold, by name."""
         return {
-            one.name: functools.partial(one.value, self)
+            one.name: functools.partial(self.number, one.name)
             for one in self.task.metrics
             if not one.at_threshold
         }
@@ -231,18 +231,24 @@ class Result(abc.ABC):
         default 0.5 for probabilities and 0 for others. The nearest end of a cell is used, which is
         the threshold itself if it was declared.
         """
-        return {
-            one.name: one.value(self, threshold) for one in self.task.metrics if one.at_threshold
-        }
+        names = (one.name for one in self.task.metrics if one.at_threshold)
+        return {name: self.number(name, threshold) for name in names}
+
+    @functools.cached_property
+    def _computed(self) -> dict[tuple[Any, ...], Number]:
+        return {}
 
     @checked
     def number(self, name: str, threshold: float | None = None) -> Number:
-        """Return one metric by its name; a ValueError lists all."""
+        """Return one metric by its name, which is computed once; a ValueError lists all."""
         known = {one.name: one for one in self.task.metrics}
         if name not in known:
             raise ValueError(f"name must be one of {list(known)}, got {name!r}")
-        metric = known[name]
-        return metric.value(self, *([threshold] if metric.at_threshold else []))
+        threshold = self.task.default_threshold if threshold is None else threshold
+        at = (threshold,) if known[name].at_threshold else ()
+        if (name, *at) not in self._computed:
+            self._computed[name, *at] = known[name].value(self, *at)
+        return self._computed[name, *at]
 
     def shown(self, thresholds: tuple[float, ...] | None = None) -> Iterator[Shown]:
         """Yield all numbers, those of decisions at each threshold, by default the declared ones."""
@@ -250,12 +256,12 @@ class Result(abc.ABC):
         alone = thresholds == (self.task.default_threshold,)
         for one in self.task.metrics:
             if not one.at_threshold:
-                yield Shown(one, one.name, one.label, one.value(self))
+                yield Shown(one, one.name, one.label, self.number(one.name))
         for threshold in thresholds:
             at = "" if alone else f" at {threshold:g}"
             for one in self.task.metrics:
                 if one.at_threshold:
-                    number = one.value(self, threshold)
+                    number = self.number(one.name, threshold)
                     yield Shown(one, one.name + at, one.label + at, number)
 
     def confusion_matrix(self, threshold: float | None = None) -> Floats:
