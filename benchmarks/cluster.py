@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.bar import Bar
-from dpglm.data.collection import as_collection
+from dpglm.data.collection import Preparation, as_collection
 from dpglm.data.rows import DataSpec
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import Oracle, gradient_release
@@ -66,7 +66,7 @@ def _step_over(n_workers: int, partitions: int, n_rows: int) -> Callable[[], tup
     spec = DataSpec(n_rows=n_rows, n_features=_FEATURES, row_norm=20.0, dtype="float32")
     collection = as_collection(X, y)
     assert collection is not None
-    rows = _TimedRows(collection.prepared(spec, None, np.asarray), n_workers)
+    rows = _TimedRows(collection.prepared(Preparation(spec, None, np.asarray)), n_workers)
     curator = Curator(Adjacency.ZERO_OUT, SystemNoise())
     oracle = Oracle(rows, Logistic(), curator)  # type: ignore[arg-type]
     clipping = FlatClipping(1.0)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from benchmarks.bar import Bar
 from dpglm import LogisticRegression, MappedRows, NoisyGD, ParquetRows
-from dpglm.data.collection import Collection
+from dpglm.data.collection import Collection, Preparation
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec, Rows, block_map
 from dpglm.oracle.clipping import FlatClipping
@@ -54,7 +54,7 @@ def streaming(splits: Path) -> Iterator[Bar]:
             "Parquet, decoded at each step": ParquetRows(stored, "y"),
         }
         for name, collection in collections.items():
-            rows = collection.prepared(spec, None, _signs)
+            rows = collection.prepared(Preparation(spec, None, _signs))
             ratios = [_seconds(inside) / _seconds(rows) for _ in range(_REPETITIONS)]
             # Without a cache, decoding dominates a step; this is for information.
             bar = 0.7 if "each" not in name else 0.0

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpglm.audit import Claim, Neighbours
 from dpglm.certificate.execution import PartPlan
-from dpglm.data.collection import MatrixRows
+from dpglm.data.collection import MatrixRows, Preparation
 from dpglm.data.rows import GroupBound, Rows
 from dpglm.evaluation import (
     BinaryTask,
@@ -114,7 +114,7 @@ def of_persons(relation: Adjacency) -> Setup:
         weights = np.array([weight] * 3 + [1.0] * 2)[kept]
         one = MatrixRows(X[kept], np.zeros(5)[kept], weights)
         grouped = one.in_groups(np.array([0, 0, 0, 1, 2])[kept], None, SystemNoise())
-        return grouped.prepared(plan.data, None, np.asarray)
+        return grouped.prepared(Preparation(plan.data, None, np.asarray))
 
     second = rows(1.0, slice(3, None)) if relation is ADD_REMOVE else rows(0.0)
     return Setup(plan, (Neighbours("one person", rows(1.0), second),))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from dpglm.data.collection import MatrixRows
+from dpglm.data.collection import MatrixRows, Preparation
 from dpglm.data.rows import DataSpec
 from dpglm.evaluation import BinaryTask, evaluate_predictions, plan_evaluation
 from dpglm.evaluation.estimates import (
@@ -103,7 +103,7 @@ def found(scores, y, probabilities=True, mu=1e4, n_fine=320, thresholds=(), n_ce
         relation,
     )
     X = np.column_stack([y, KEY_UNIT * keys_of(scores, probabilities)])
-    rows = MatrixRows(X, np.zeros(len(y))).prepared(data, None, np.asarray)
+    rows = MatrixRows(X, np.zeros(len(y))).prepared(Preparation(data, None, np.asarray))
     released = run(plan, rows, SeededNoise(0)).w
     (cells,) = plan.method.found(released)
     table = released[-tables[0].size :].reshape(tables[0].sizes)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from dpglm.data import networks, sampled
+from dpglm.data.collection import Preparation
 from dpglm.data.compiled import kernels
 from dpglm.data.groups import GroupedRows
 from dpglm.data.maps import viewed
@@ -122,7 +123,9 @@ def test_streams_leave_others_untouched(tmp_path, monkeypatch):
     np.save(tmp_path / "X.npy", rng.normal(size=(N, D)).astype("float32"))
     X = np.load(tmp_path / "X.npy", mmap_mode="r")
     spec = DataSpec(n_rows=N, n_features=D, row_norm=9.0, intercept=1.0, dtype="float32")
-    rows = MappedRows(X, rng.integers(0, 2, N)).prepared(spec, None, lambda y: 2 * y - 1)
+    rows = MappedRows(X, rng.integers(0, 2, N)).prepared(
+        Preparation(spec, None, lambda y: 2 * y - 1)
+    )
     assert_others_are_untouched(sum_of(rows, Logistic(), rng.normal(size=D + 1)), N)
 
 

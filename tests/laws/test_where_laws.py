@@ -10,7 +10,7 @@ from scipy import sparse
 
 import dpglm
 from dpglm.certificate import verify
-from dpglm.data.collection import MatrixRows
+from dpglm.data.collection import MatrixRows, Preparation
 from dpglm.data.rows import DataSpec
 from dpglm.exploration.description import Description
 from dpglm.oracle.clipping import FlatClipping
@@ -129,7 +129,7 @@ def test_one_more_row_moves_a_sum_by_its_bound_at_most(loss, store):
     sums = []
     for where in (WHERE, flipped):
         rows = MatrixRows(store(X[where]), y[where]).spread(where)
-        prepared = rows.prepared(spec, None, np.asarray)
+        prepared = rows.prepared(Preparation(spec, None, np.asarray))
         assert prepared.n_rows == N
         sums.append(clipped_gradient_sum(prepared, loss, FlatClipping(0.01), w))
     # Such a clip binds for every row.

@@ -15,6 +15,7 @@ from scipy import sparse
 
 from dpglm import _validation as _arrays
 from dpglm.data import torch as tensors
+from dpglm.data.collection import Preparation
 from dpglm.data.compiled import kernels
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec, Rows
@@ -67,7 +68,7 @@ def spec_of(X, backend, dtype, n_outputs=1, **facts):
 def rows_of(X, y, backend, spec, weights=None) -> Rows:
     X = X.astype(spec.dtype)
     if backend == "streamed":
-        return MappedRows(X, y, weights).prepared(spec, None, lambda values: values)
+        return MappedRows(X, y, weights).prepared(Preparation(spec, None, lambda values: values))
     return prepare_rows(BACKENDS[backend](X), y, spec, weights=weights)
 
 

@@ -101,12 +101,16 @@ TargetMap: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 @final
 @dataclass(frozen=True, eq=False)
 class Preparation:
-    """How rows of a collection are prepared: the arguments of ``Collection.prepared``."""
+    """How rows of a collection are prepared.
+
+    ``targets`` maps the user's targets to the loss's convention, ``weights`` to a factor on each
+    row's weight (class weights); the dtype of ``spec`` may be finer than the stored one.
+    """
 
     spec: DataSpec
     scaling: ColumnScaling | None
     targets: TargetMap
-    weights: TargetMap | None
+    weights: TargetMap | None = None
 
     def rows(
         self,
@@ -206,21 +210,13 @@ class Collection(abc.ABC):
             "memory, got neither"
         )
 
-    def prepared(
-        self,
-        spec: DataSpec,
-        scaling: ColumnScaling | None,
-        targets: TargetMap,
-        weights: TargetMap | None = None,
-    ) -> Rows:
+    @abc.abstractmethod
+    def prepared(self, how: Preparation) -> Rows:
         """Prepare all rows as ``prepare_rows`` does; nothing is released here.
 
-        ``targets`` maps the user's targets to the loss's convention, ``weights`` to a factor on
-        each row's weight (class weights); the dtype of ``spec`` may be finer than the stored one.
         ``ValueError`` if a value is not a finite number, or a target is not allowed; all rows are
         checked first.
         """
-        return self._prepared(Preparation(spec, scaling, targets, weights))
 
     def mark(self) -> bytes | None:
         """Return a fingerprint of a matrix in memory, for comparisons in this process; else None.
@@ -228,9 +224,6 @@ class Collection(abc.ABC):
         Privacy: a function of private rows, to be compared, and never released or saved.
         """
         return None
-
-    @abc.abstractmethod
-    def _prepared(self, how: Preparation) -> Rows: ...
 
     @abc.abstractmethod
     def apply(self, function: Callable[..., NDArray[Any]]) -> Any:
@@ -351,7 +344,7 @@ class MatrixRows(Collection):
         digest.update(repr((self.shape, self._X.dtype)).encode())
         return digest.digest()
 
-    def _prepared(self, how: Preparation) -> Rows:
+    def prepared(self, how: Preparation) -> Rows:
         X = self._X.astype(how.spec.dtype, copy=False)
         X = sparse.csr_array(X) if sparse.issparse(X) else X
         with threads_over(math.prod(X.shape)) as map_blocks:

@@ -186,7 +186,7 @@ class DaskArrays(Collection):
     def _name(self) -> Callable[[int], str]:
         return functools.partial(column_in_words, self.feature_names)
 
-    def _prepared(self, how: Preparation) -> Rows:
+    def prepared(self, how: Preparation) -> Rows:
         import dask
 
         # Keys are new each time, so that rows of one fit never stand in for those of another.

@@ -576,7 +576,7 @@ class SparkRows(Collection):
         found._groups = GroupsOfPartitions((), most, seed_of_draws(most, noise), *counts)
         return found
 
-    def _prepared(self, how: Preparation) -> Rows:
+    def prepared(self, how: Preparation) -> Rows:
         name = functools.partial(column_in_words, self.feature_names)
         settings, token = Settings(how, name, self._source.recipe.key), secrets.token_hex(8)
         prepare = functools.partial(_prepared, settings, self._groups)

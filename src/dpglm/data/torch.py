@@ -323,7 +323,7 @@ class TensorCollection(Collection):
         X = as_host(check_finite(xp.asarray(self._X, dtype=getattr(xp, self.dtype))))
         return MatrixRows(X, y, self._weights).in_groups(ids, most, noise)
 
-    def _prepared(self, how: Preparation) -> Rows:
+    def prepared(self, how: Preparation) -> Rows:
         check_exact(self._X.device)
         xp, y = namespace(self._X), self._targets()
         X = check_finite(xp.asarray(self._X, dtype=getattr(xp, how.spec.dtype)))

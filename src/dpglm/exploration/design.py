@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpglm.certificate.certificate import Certificate, PublicFact
 from dpglm.certificate.execution import PartInput, Stated, StudyPart, execute, size_facts
-from dpglm.data.collection import Collection, MatrixRows, as_collection
+from dpglm.data.collection import Collection, MatrixRows, Preparation, as_collection
 from dpglm.data.groups import LimitedGroups
 from dpglm.data.rows import DataSpec, Protection, Rows
 from dpglm.data.split import EXPLORATION
@@ -324,7 +324,7 @@ def run_tables(
         used = rows()
         if limited is not None:
             used = used.in_groups(given.groups, limited.most, noise)
-        return used.prepared(plan.data, None, np.zeros_like)
+        return used.prepared(Preparation(plan.data, None, np.zeros_like))
 
     sizes = size_facts(plan.data, plan.adjacency, chosen=given.where is not None)
     return execute(plan, prepared, made, part, (*sizes, *facts), given)

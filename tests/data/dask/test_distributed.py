@@ -17,7 +17,7 @@ from scipy import sparse
 
 from dpglm import LogisticRegression
 from dpglm.data import partitions
-from dpglm.data.collection import as_collection
+from dpglm.data.collection import Preparation, as_collection
 from dpglm.data.partitions import DaskRows, Partial, Workers, rows_on
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec
@@ -72,7 +72,7 @@ def on_workers(X, y, spec, weights=None, chunks=CHUNKS):
         for column in (y, weights)
     ]
     return as_collection(da.from_array(X, chunks=(chunks, 2)), *columns).prepared(
-        spec, None, AS_THEY_ARE
+        Preparation(spec, None, AS_THEY_ARE)
     )
 
 
@@ -172,7 +172,7 @@ class TestSums:
         collection = as_collection(
             da.from_array(X, chunks=(300, -1)), da.from_array(labels, chunks=170)
         )
-        ours = collection.prepared(spec, scaling, signs, doubled)
+        ours = collection.prepared(Preparation(spec, scaling, signs, doubled))
         theirs = prepare_rows(X, y, spec, scaling, doubled(labels))
         np.testing.assert_allclose(gradient(ours), gradient(theirs), rtol=1e-12)
 
@@ -253,7 +253,7 @@ class TestSums:
         parts = frames.from_pandas(frame, npartitions=4)
         collection = as_collection(parts[list("abcde")], parts["label"])
         assert (collection.shape, collection.feature_names) == (X.shape, tuple("abcde"))
-        rows = collection.prepared(facts(), None, AS_THEY_ARE)
+        rows = collection.prepared(Preparation(facts(), None, AS_THEY_ARE))
         np.testing.assert_allclose(gradient(rows), gradient(prepare_rows(X, y, facts())))
 
 
@@ -285,7 +285,7 @@ class TestBitsOfPartitions:
             da.from_array(y, chunks=-1),
         )
         spec = dataclasses.replace(facts(), row_norm=100.0)
-        return collection.prepared(spec, None, AS_THEY_ARE).partitions[0]
+        return collection.prepared(Preparation(spec, None, AS_THEY_ARE)).partitions[0]
 
     def test_do_not_depend_on_where_a_message_is_received(self):
         partition = self.partition(np.asarray)
@@ -444,7 +444,7 @@ class TestRefusals:
     def test_unpreparable_rows(self, change, match):
         X, y, v = (da.from_array(column, chunks=300) for column in table())
         with pytest.raises(ValueError, match=match):
-            as_collection(*change(X, y, v)).prepared(facts(), None, AS_THEY_ARE)
+            as_collection(*change(X, y, v)).prepared(Preparation(facts(), None, AS_THEY_ARE))
 
 
 PATIENCE = {
@@ -590,7 +590,7 @@ class TestOnACluster:
         np.save(path, X)
         loaded = da.from_delayed(dask.delayed(np.load)(path), X.shape, X.dtype)
         rows = as_collection(loaded, da.from_array(y, chunks=-1)).prepared(
-            facts(), None, AS_THEY_ARE
+            Preparation(facts(), None, AS_THEY_ARE)
         )
         noise = CountingNoise()
         oracle = Oracle(rows, Logistic(), Curator(Adjacency.ZERO_OUT, noise))

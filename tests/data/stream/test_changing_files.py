@@ -13,7 +13,7 @@ from scipy import sparse
 from sklearn.utils import check_array
 
 from dpglm import LogisticRegression, MappedRows, ParquetRows, PrivacyLedger
-from dpglm.data.collection import MatrixRows
+from dpglm.data.collection import MatrixRows, Preparation
 from dpglm.data.rows import DataSpec
 from dpglm.data.stream import streamed
 from dpglm.exceptions import RowsChangedError
@@ -147,7 +147,7 @@ def sum_of(rows, w=None):
 @pytest.mark.parametrize("scaled", [False, True])
 def test_a_change_between_passes_is_found(tmp_path, store, change, scaled):
     scaling = column_scaling((-1.0, 1.0), D) if scaled else None
-    rows = store(tmp_path).prepared(spec_of(row_norm=2.0), scaling, as_they_are)
+    rows = store(tmp_path).prepared(Preparation(spec_of(row_norm=2.0), scaling, as_they_are))
     sum_of(rows)
     change(file_of(tmp_path))
     with pytest.raises(RowsChangedError, match="rows changed while they were in use"):
@@ -161,7 +161,7 @@ def test_a_change_between_passes_is_found(tmp_path, store, change, scaled):
 @pytest.mark.parametrize("change", [written_over, replaced, longer, removed])
 @pytest.mark.parametrize("store", STORES)
 def test_a_change_during_a_pass_ends_it_before_its_sum_is_used(tmp_path, store, change):
-    rows = store(tmp_path).prepared(spec_of(row_norm=2.0), None, as_they_are)
+    rows = store(tmp_path).prepared(Preparation(spec_of(row_norm=2.0), None, as_they_are))
     seen: list[int] = []
 
     def kernel(block):
@@ -176,7 +176,7 @@ def test_a_change_during_a_pass_ends_it_before_its_sum_is_used(tmp_path, store, 
 
 
 def test_error_of_half_a_file_states_its_change(tmp_path, monkeypatch):
-    rows = in_parquet(tmp_path).prepared(spec_of(row_norm=2.0), None, as_they_are)
+    rows = in_parquet(tmp_path).prepared(Preparation(spec_of(row_norm=2.0), None, as_they_are))
     changes = iter([None, written_over])
 
     def half_written(*args, **options):
@@ -205,14 +205,14 @@ def test_a_change_during_the_first_pass_is_refused(tmp_path, store, cached):
         return y
 
     with pytest.raises(RowsChangedError):
-        collection.prepared(spec_of(row_norm=2.0), None, targets)
+        collection.prepared(Preparation(spec_of(row_norm=2.0), None, targets))
 
 
 @pytest.mark.parametrize("store", STORES)
 def test_cache_is_independent_of_later_file_changes(tmp_path, store):
     (tmp_path / "cache").mkdir()
     collection = store(tmp_path, cache=tmp_path / "cache")
-    rows = collection.prepared(spec_of(row_norm=2.0), None, as_they_are)
+    rows = collection.prepared(Preparation(spec_of(row_norm=2.0), None, as_they_are))
     expected = sum_of(rows)
     cut_off(file_of(tmp_path))
     np.testing.assert_array_equal(sum_of(rows), expected)
@@ -231,7 +231,7 @@ def every_row_in_bounds(rows) -> bool:
 @pytest.mark.parametrize("way", ["parts", "scaled", "clipped entries", "all"])
 def test_rows_read_again_keep_their_bound(tmp_path, store, way):
     scaling = column_scaling((-1.0, 1.0), D) if way == "scaled" else None
-    rows = store(tmp_path).prepared(spec_of(row_norm=2.0), scaling, as_they_are)
+    rows = store(tmp_path).prepared(Preparation(spec_of(row_norm=2.0), scaling, as_they_are))
     written_over_at_the_same_time(file_of(tmp_path))
     some = {
         "parts": lambda: rows.take(np.arange(0, N, 2)),
@@ -244,7 +244,7 @@ def test_rows_read_again_keep_their_bound(tmp_path, store, way):
 
 @pytest.mark.parametrize("store", STORES)
 def test_a_value_that_is_not_finite_any_more_ends_the_pass(tmp_path, store):
-    rows = store(tmp_path).prepared(spec_of(row_norm=2.0), None, as_they_are)
+    rows = store(tmp_path).prepared(Preparation(spec_of(row_norm=2.0), None, as_they_are))
     path = file_of(tmp_path)
     before, X = os.stat(path), rows_of()[0]
     X[700, 2] = np.nan
@@ -288,7 +288,7 @@ def test_file_changed_after_step_1_ends_fit_and_keeps_entry(tmp_path, store, cha
 
 
 def test_the_law_sees_a_file_that_is_not_watched(tmp_path, monkeypatch):
-    rows = mapped(tmp_path).prepared(spec_of(row_norm=2.0), None, as_they_are)
+    rows = mapped(tmp_path).prepared(Preparation(spec_of(row_norm=2.0), None, as_they_are))
     monkeypatch.setattr(Watch, "check", lambda self: None)
     written_over(file_of(tmp_path))
     assert np.linalg.norm(sum_of(rows)) > 1e4 * N * CLIP
@@ -308,7 +308,7 @@ def test_small_mapped_arrays_are_copied_before_they_are_checked(tmp_path, kind):
         given = np.asarray(given)[:, :] if kind == "view" else given
     spec = spec_of(row_norm=2.0, sparse=kind == "csr")
     read, _ = finite_matrix(given, lambda **options: (check_array(given, **options), None))
-    rows = MatrixRows(read, y).prepared(spec, None, as_they_are)
+    rows = MatrixRows(read, y).prepared(Preparation(spec, None, as_they_are))
     expected = sum_of(rows)
     with (tmp_path / "rows.npy").open("r+b") as file:
         file.seek(200)

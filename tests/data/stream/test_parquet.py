@@ -10,6 +10,7 @@ import pyarrow.dataset
 import pytest
 from pyarrow import parquet
 
+from dpglm.data.collection import Preparation
 from dpglm.data.rows import DataSpec
 from dpglm.data.stream import arrow
 from dpglm.data.stream.arrow import ParquetRows
@@ -40,7 +41,7 @@ def features(rows, targets=itself, **options):
     spec = DataSpec(
         n_rows=rows.shape[0], n_features=rows.shape[1], row_norm=1e4, dtype=rows.dtype, **options
     )
-    blocks = list(rows.prepared(spec, None, targets).blocks())
+    blocks = list(rows.prepared(Preparation(spec, None, targets)).blocks())
     return (
         np.concatenate([block.features() for block in blocks]),
         np.concatenate([block.targets for block in blocks]),
@@ -126,7 +127,9 @@ def test_a_missing_value_is_found_where_it_is(tmp_path, column):
 def test_row_groups_without_a_wanted_row_are_not_read(tmp_path, monkeypatch):
     path = written(tmp_path / "x.parquet", {"x": np.arange(N), "y": np.zeros(N)}, row_group_size=10)
     collection = ParquetRows(path, "y")
-    rows = collection.prepared(DataSpec(N, 1, row_norm=1e4, dtype="float32"), None, itself)
+    rows = collection.prepared(
+        Preparation(DataSpec(N, 1, row_norm=1e4, dtype="float32"), None, itself)
+    )
     read = []
     numbers = arrow._numbers
 
@@ -142,7 +145,7 @@ def test_row_groups_without_a_wanted_row_are_not_read(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"in their order only.*give cache="):
         rows.take(wanted[::-1])
     cached = ParquetRows(path, "y", cache=tmp_path)
-    rows = cached.prepared(DataSpec(N, 1, row_norm=1e4, dtype="float32"), None, itself)
+    rows = cached.prepared(Preparation(DataSpec(N, 1, row_norm=1e4, dtype="float32"), None, itself))
     (block,) = rows.take(wanted[::-1]).blocks()
     assert block.features()[:, 0].tolist() == wanted[::-1].tolist()
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from dpglm.data.collection import as_collection
+from dpglm.data.collection import Preparation, as_collection
 from dpglm.data.memory import BLOCK_ROWS, RUN_ROWS
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec
@@ -95,7 +95,7 @@ def test_rows_are_those_of_a_matrix(tmp_path, storage, dtype, row_norm, scaled, 
     cache = tmp_path / "cache"
     cache.mkdir()
     collection = storage(tmp_path, X, y, weights, cache=cache if cached else None)
-    rows = collection.prepared(spec, scaling, signs, heavier)
+    rows = collection.prepared(Preparation(spec, scaling, signs, heavier))
     assert (rows.n_rows, rows.spec, collection.is_weighted) == (N, spec, True)
     for _ in range(2):
         for got, wanted in zip(facts(rows), facts(inside), strict=True):
@@ -128,7 +128,7 @@ def test_one_row_changes_one_block_however_storage_is_cut(tmp_path, storage):
         (tmp_path / name).mkdir()
         options = options if storage is in_parquet else {}
         collection = storage(tmp_path / name, matrix, y, weights, **options)
-        rows = collection.prepared(spec_of(X), None, signs)
+        rows = collection.prepared(Preparation(spec_of(X), None, signs))
         blocks = list(rows.blocks())
         assert all(len(block.norms) % RUN_ROWS == 0 for block in blocks[:-1])
         assert max(len(block.norms) for block in blocks) <= BLOCK_ROWS
@@ -142,7 +142,7 @@ def test_facts_that_do_not_fit_are_found_anew_at_each_pass(tmp_path, monkeypatch
     X, y, weights = table()
     wanted = facts(prepare_rows(X, signs(y), spec_of(X), None, weights))
     monkeypatch.setattr(streamed, "_FACT_BYTES", 12 * N - 1)
-    rows = mapped(tmp_path, X, y, weights).prepared(spec_of(X), None, signs)
+    rows = mapped(tmp_path, X, y, weights).prepared(Preparation(spec_of(X), None, signs))
     assert rows.facts is None
     for got, expected in zip(facts(rows), wanted, strict=True):
         np.testing.assert_array_equal(got, expected)
@@ -158,7 +158,7 @@ def test_a_mapped_file_is_never_copied_as_a_whole(tmp_path, order):
     y = np.zeros(len(mapped_X), np.int8)
     spec = DataSpec(n_rows=len(mapped_X), n_features=D, intercept=1.0)
     tracemalloc.start()
-    rows = MappedRows(mapped_X, y).prepared(spec, None, signs)
+    rows = MappedRows(mapped_X, y).prepared(Preparation(spec, None, signs))
     facts_bytes = 2 * 8 * len(mapped_X)
     gradient(rows)
     gradient(rows.take(np.arange(0, len(mapped_X), 2)))
@@ -173,14 +173,14 @@ def test_pages_that_were_written_to_privately_are_kept(tmp_path):
     for mode in ("r+", "c"):
         written = np.load(tmp_path / "X.npy", mmap_mode=mode)
         written[:] = 1.0
-        rows = MappedRows(written, y).prepared(spec_of(X), None, signs)
+        rows = MappedRows(written, y).prepared(Preparation(spec_of(X), None, signs))
         gradient(rows)
         assert (written == 1.0).all()
     # Of no file at all.
     private = mmap.mmap(-1, X.nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     written = np.frombuffer(private, np.float32).reshape(X.shape)
     written[:] = 1.0
-    gradient(MappedRows(written, y).prepared(spec_of(X), None, signs))
+    gradient(MappedRows(written, y).prepared(Preparation(spec_of(X), None, signs)))
     assert (written == 1.0).all()
 
 
@@ -205,7 +205,7 @@ def test_a_value_that_is_not_finite_is_found_wherever_it_is(tmp_path, storage, s
     X[1999, 3] = value
     collection = storage(tmp_path, X, y, weights)
     with pytest.raises(ValueError, match=r"must be finite, got .* in row 2000, column ('x3'|4)[.]"):
-        collection.prepared(spec_of(X), scaling, signs)
+        collection.prepared(Preparation(spec_of(X), scaling, signs))
 
 
 def test_targets_and_weights_that_are_not_allowed_are_found(tmp_path):
@@ -215,19 +215,19 @@ def test_targets_and_weights_that_are_not_allowed_are_found(tmp_path):
     with pytest.raises(ValueError, match="sample_weight must be finite and at least 0"):
         mapped(tmp_path, X, y, wrong)
     with pytest.raises(ValueError, match="rows 1025 to 2048: sample_weight must be finite and"):
-        in_parquet(tmp_path, X, y, wrong).prepared(spec_of(X), None, signs)
+        in_parquet(tmp_path, X, y, wrong).prepared(Preparation(spec_of(X), None, signs))
     wrong = y.astype(float)
     wrong[10] = np.nan
     with pytest.raises(ValueError, match="rows 1 to 1024: y must be finite"):
-        mapped(tmp_path, X, wrong, weights).prepared(spec_of(X), None, signs)
+        mapped(tmp_path, X, wrong, weights).prepared(Preparation(spec_of(X), None, signs))
 
     def refuse(y):
         raise ValueError("no such label")
 
     with pytest.raises(ValueError, match="rows 1 to 1024: no such label"):
-        mapped(tmp_path, X, y, weights).prepared(spec_of(X), None, refuse)
+        mapped(tmp_path, X, y, weights).prepared(Preparation(spec_of(X), None, refuse))
     with pytest.raises(ValueError, match="at least one row"):
-        MappedRows(X[:0], y[:0]).prepared(spec_of(X), None, signs)
+        MappedRows(X[:0], y[:0]).prepared(Preparation(spec_of(X), None, signs))
 
 
 @pytest.mark.parametrize("kind", ["uint8", "int16", "int64", "float16"])
@@ -236,13 +236,13 @@ def test_numbers_of_any_type_are_read(kind):
     rows = MappedRows(X, np.ones(N, int))
     assert rows.dtype == ("float64" if kind == "int64" else "float32")
     spec = DataSpec(n_rows=N, n_features=D, row_norm=1e4, dtype=rows.dtype)
-    blocks = rows.prepared(spec, None, signs).blocks()
+    blocks = rows.prepared(Preparation(spec, None, signs)).blocks()
     np.testing.assert_array_equal(np.concatenate([b.features() for b in blocks]), X)
 
 
 def test_a_reader_that_is_not_needed_any_more_stops(tmp_path):
     X, y, weights = table()
-    rows = in_parquet(tmp_path, X, y, weights).prepared(spec_of(X), None, signs)
+    rows = in_parquet(tmp_path, X, y, weights).prepared(Preparation(spec_of(X), None, signs))
     blocks = rows.blocks()
     next(blocks)
     blocks.close()

@@ -65,7 +65,7 @@ class StoredRows(Collection):
         found._places, found._starts = places, starts
         return found
 
-    def _prepared(self, how: Preparation) -> Rows:
+    def prepared(self, how: Preparation) -> Rows:
         self._require_targets()
         rows = prepared_stream(self._source, how, self._cache)
         if self._starts is None:

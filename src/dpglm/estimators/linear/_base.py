@@ -18,7 +18,14 @@ from dpglm._calls import is_watched, shown, stage
 from dpglm._validation import check_bool, check_integer, check_one_of, check_real, in_one_line
 from dpglm.certificate.certificate import certify, schema_facts
 from dpglm.certificate.statement import WHERE, WHERE_IN_WORDS
-from dpglm.data.collection import Collection, MatrixRows, Output, RowPrediction, as_collection
+from dpglm.data.collection import (
+    Collection,
+    MatrixRows,
+    Output,
+    Preparation,
+    RowPrediction,
+    as_collection,
+)
 from dpglm.data.prepare import Matrix, column_units
 from dpglm.data.rows import DataSpec, GroupBound
 from dpglm.estimators._predictor import NO_OFFSET, Finish, FitData, FitTask, Predictor
@@ -454,7 +461,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         if rows.is_numpy:
             warn_of_slow_sums()
         with self._progress(plan):
-            prepared = rows.prepared(spec, scaling, task.targets, task.weights)
+            prepared = rows.prepared(Preparation(spec, scaling, task.targets, task.weights))
             checkpoint = None
             if data.checkpoint is not None:
                 known = self._identity(rows, facts, scaling, task)
