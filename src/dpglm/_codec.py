@@ -234,6 +234,7 @@ def decode(kind: type[T], document: Any) -> T:
     return found
 
 
+@functools.cache
 def type_name(kind: type) -> str:
     """Return the name of a class in documents: its own attribute ``type_name``, or by its module.
 

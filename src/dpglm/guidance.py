@@ -17,7 +17,7 @@ from dpglm.data.rows import SMALLEST
 from dpglm.inference.inference import Inference
 from dpglm.oracle.targets import SIZES
 from dpglm.privacy import gdp
-from dpglm.privacy.budget import ApproximateDP, default_delta, is_pure
+from dpglm.privacy.budget import ApproximateDP, default_delta
 from dpglm.problem import LogLink, Target
 from dpglm.solvers.auto import signal_to_noise
 from dpglm.solvers.base import Plan
@@ -378,7 +378,7 @@ def _noise_in_plan(plan: Plan) -> str:
 
 
 def _cures(plan: Plan, lack: float) -> tuple[str, ...]:
-    data, budget, pure = plan.data, plan.budget, is_pure(plan.budget)
+    data, budget, pure = plan.data, plan.budget, plan.budget.is_pure
     fewer = data.n_features / (lack if pure else lack**2)
     rows = data.n_rows * lack
     # Two significant digits, rounded up.

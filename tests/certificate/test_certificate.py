@@ -34,7 +34,7 @@ class TestContent:
 
     def test_events(self, binary, sampled, last_iterate):
         steps = binary.n_iter_
-        (noise,) = {event.noise_multiplier for event, _ in binary.privacy_.event.terms()}
+        (noise,) = {event.noise_multiplier for event, _ in binary.privacy_.event.terms}
         assert binary.privacy_.event == Repeated(Gaussian(noise), steps)
         assert sampled.privacy_.event.event == PoissonSampled(
             0.1, Gaussian(sampled.privacy_.releases[0].noise_multiplier)

@@ -26,11 +26,11 @@ def test_methods_differ_in_text_only(task):
     for name, plan in plans.items():
         assert plan.n_steps == task.n_steps
         assert plan.privacy()["epsilon"] == pytest.approx(1.0, rel=1e-3)
-        kinds = {type(event).__name__ for event, _ in plan.event.terms()}
+        kinds = {type(event).__name__ for event, _ in plan.event.terms}
         projected = "projection" in name or "both" in name or "least" in name
         assert kinds == {"ProjectedGaussian" if projected else "Gaussian"}
         fades = "1/sqrt" in name or "exponential" in name or "both" in name
-        assert (len(plan.event.terms()) > 1) == fades
+        assert (len(plan.event.terms) > 1) == fades
 
 
 def test_a_table_has_a_line_for_each_method(task, monkeypatch):

@@ -42,10 +42,10 @@ def test_composition_is_associative_and_commutative(a, b, c):
     ]
     assert len(set(forms[:-1])) == 1
     # In another order the list of terms has another order too.
-    assert sorted(forms[-1].terms(), key=repr) == sorted(forms[0].terms(), key=repr)
+    assert sorted(forms[-1].terms, key=repr) == sorted(forms[0].terms, key=repr)
     assert canonical(event_from_dict(forms[0].to_dict())) == forms[0]
-    assert sum(count for _, count in forms[0].terms()) == sum(
-        count for one in (a, b, c) for _, count in canonical(one).terms()
+    assert sum(count for _, count in forms[0].terms) == sum(
+        count for one in (a, b, c) for _, count in canonical(one).terms
     )
 
 

@@ -75,7 +75,7 @@ def test_repeating_is_composing_with_itself(make, accountant, adjacency):
     assert canonical(Composed((make(3.0),) * 4)) == canonical(repeated)
     # Multipliers that differ in the seventh digit cannot be merged, so nothing is shared.
     listed = Composed(tuple(make(3.0 * (1.0 + 1e-7 * j)) for j in range(4)))
-    assert len(canonical(listed).terms()) >= 4
+    assert len(canonical(listed).terms) >= 4
     expected = epsilon(accountant, repeated, adjacency)
     assert accountant.epsilon(listed, adjacency, DELTA) == pytest.approx(expected, rel=GRID)
     # Planted bug: the count forgotten.

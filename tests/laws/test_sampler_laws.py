@@ -53,7 +53,7 @@ def plan_of(name):
 
 def sampled_releases(plan):
     """How many of the releases that are accounted for are about samples of the rate."""
-    events = canonical(plan.method.mechanisms).terms()
+    events = canonical(plan.method.mechanisms).terms
     sampled = [(one, count) for one, count in events if isinstance(one, PoissonSampled)]
     assert {one.sampling_rate for one, _ in sampled} == {RATE}
     return sum(count for _, count in sampled)

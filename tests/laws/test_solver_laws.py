@@ -363,7 +363,7 @@ def test_plans_are_within_budget_and_followed(name, adjacency, epsilon):
     assert solution.w.shape == spec.coefficient_shape
     assert solution.plan is plan
     # The curator's record was compared with this inside run; it is not empty.
-    assert canonical(plan.method.mechanisms).terms()
+    assert canonical(plan.method.mechanisms).terms
 
 
 # Shares of the releases depend on the budget; some releases are left out.

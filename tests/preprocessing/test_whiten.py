@@ -63,4 +63,4 @@ def test_projection_keeps_norms_and_depends_on_seed_alone():
     assert np.abs(first.matrix - other.matrix).max() > 0.01
     ratio = np.linalg.norm(first.transform(X), axis=1) / np.linalg.norm(X, axis=1)
     assert ratio.mean() == pytest.approx(1.0, abs=0.05)
-    assert oracle.curator.event.terms() == ()
+    assert oracle.curator.event.terms == ()

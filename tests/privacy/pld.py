@@ -33,7 +33,7 @@ class PLD(Accountant):
         return isinstance(basic, MechanismEvent)
 
     def _curve(self, event, adjacency):
-        if not event.terms():
+        if not event.terms:
             return lambda epsilon: 0.0
         return HockeySticks(event, adjacency, self._fineness).delta
 

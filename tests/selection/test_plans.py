@@ -42,11 +42,11 @@ SOLVERS = {
 
 
 def terms(event):
-    return dict(event.terms())
+    return dict(event.terms)
 
 
 def parts(plan):
-    ((parallel, count),) = plan.event.terms()
+    ((parallel, count),) = plan.event.terms
     assert isinstance(parallel, Parallel)
     assert count == 1
     return parallel.events
@@ -66,7 +66,7 @@ def test_plans_are_within_budget_and_spend_it(name, adjacency, epsilon):
 def test_trainings_on_the_same_rows_share_one_mu_exactly(adjacency):
     plan = SOLVERS["grid"].plan(LOGISTIC, BUDGET, DATA, adjacency)
     choice, trained = sorted(parts(plan), key=lambda e: isinstance(e, BoundedRange), reverse=True)
-    ((gaussian, count),) = trained.terms()
+    ((gaussian, count),) = trained.terms
     assert count == 3 * 50
     mu = math.sqrt(count) / gaussian.noise_multiplier
     assert mu == pytest.approx(gdp.mu(1.0, 1e-5), rel=1e-9)
@@ -105,7 +105,7 @@ def test_last_iterates_stay_cheap_and_their_steps_stay_secret():
     for solver in (NormGridSearch(plain, bounds=(1.0, 2.0)), ConfidenceBoosting(plain, n_models=2)):
         plan = solver.plan(problem, BUDGET, DATA)
         assert not plan.method.releases_iterates
-        inner = [event for part in parts(plan) for event, _ in part.terms()]
+        inner = [event for part in parts(plan) for event, _ in part.terms]
         assert any(isinstance(event, LastIterate) for event in inner)
         assert plan.method.mechanisms != plan.event
 

@@ -31,7 +31,7 @@ RELATIONS = [one.value for one in Adjacency]
 
 def squares(event):
     """Sum of 1 / multiplier^2 of a composition of Gaussian releases, from its terms."""
-    return sum(count / basic.noise_multiplier**2 for basic, count in event.terms())
+    return sum(count / basic.noise_multiplier**2 for basic, count in event.terms)
 
 
 class TestAccounting:

@@ -40,7 +40,7 @@ def divergence_delta(event: Event, epsilon: float) -> float:
     1 if the event has a part that is neither Gaussian nor an exponential mechanism.
     """
     found = [0.0]
-    for terms in filter(None, (one.terms() for one in branches(event))):
+    for terms in filter(None, (one.terms for one in branches(event))):
         if any(type(basic) not in DIVERGENCE for basic, _ in terms):
             return 1.0
         total = sum(count * DIVERGENCE[type(basic)](basic) for basic, count in terms)
@@ -192,7 +192,7 @@ class HockeySticks:
 
     def _delta(self, branch: Event, epsilon: float) -> float:
         replaced = self.adjacency is Adjacency.REPLACE_ONE
-        if replaced and any(isinstance(basic, PoissonSampled) for basic, _ in branch.terms()):
+        if replaced and any(isinstance(basic, PoissonSampled) for basic, _ in branch.terms):
             groups = pure_group(branch, self.adjacency)
             if groups is not None:
                 rest, pure = groups
@@ -200,7 +200,7 @@ class HockeySticks:
                     lambda share: self._delta(rest, share),
                     lambda share: min(self._delta(pure, share), divergence_delta(pure, share)),
                     # Events of this group are named by their epsilon.
-                    math.fsum(count * one.to_dict()["epsilon"] for one, count in pure.terms()),
+                    math.fsum(count * one.to_dict()["epsilon"] for one, count in pure.terms),
                     epsilon,
                 )
             # Two steps, each zeroing out one row, each with half the sensitivity.
@@ -233,7 +233,7 @@ class HockeySticks:
 def _mechanisms(branch: Event) -> list[tuple[MechanismEvent, int]]:
     """Return the mechanisms of an event, with their counts."""
     found = []
-    for basic, count in branch.terms():
+    for basic, count in branch.terms:
         if not isinstance(basic, MechanismEvent):
             raise ValueError(f"event must consist of mechanisms, got {basic!r}")
         found.append((basic, count))

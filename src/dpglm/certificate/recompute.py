@@ -53,7 +53,7 @@ def check_cost(event: Event) -> None:
     """
 
     def count(one: Event) -> int:
-        terms = [basic for branch in branches(one) for basic, _ in branch.terms()]
+        terms = [basic for branch in branches(one) for basic, _ in branch.terms]
         return sum(
             sum(map(count, basic.events)) if isinstance(basic, RandomlyRepeated) else 1
             for basic in terms
@@ -80,7 +80,7 @@ def price_of_tries(law: Repetitions, delta: Callable[[float], float]) -> tuple[f
 def _divergence(event: Event) -> Array | None:
     """Return the divergence of an event without disjoint parts of the rows; None if unknown."""
     total = np.zeros_like(ORDERS)
-    for basic, count in canonical(event).terms():
+    for basic, count in canonical(event).terms:
         one = _DIVERGENCE[type(basic)](basic) if type(basic) in _DIVERGENCE else None
         if one is None:
             return None
@@ -309,7 +309,7 @@ def gaussian_mu(event: Event) -> float | None:
     Dong, Roth and Su, JRSS B 2022, Corollary 2. Bok, Su and Altschuler, ICML 2024, Theorem 4.1.
     """
     total = 0.0
-    for basic, count in canonical(event).terms():
+    for basic, count in canonical(event).terms:
         if isinstance(basic, GaussianMechanism):
             total += count * MU_SQUARED[type(basic)](basic)
             continue

@@ -168,7 +168,7 @@ def costing(
     """Return the cost of a stage alone, without its share."""
     if epsilon is None:
         accountant = accountant_for(stage.event, adjacency)
-        silent = not canonical(stage.event).terms()
+        silent = not canonical(stage.event).terms
         epsilon = 0.0 if silent else accountant.epsilon(stage.event, adjacency, delta)
     exact = GaussianAccountant()
     mu, is_gaussian = None, exact.supports(stage.event, adjacency)

@@ -266,14 +266,14 @@ def _check_protection(certificate: Certificate) -> str | None:
 def _check_mechanisms(part: CertifiedPart) -> str | None:
     covered = canonical(Composed(tuple(_unrolled(part.event))))
     happened = canonical(part.mechanisms)
-    if set(covered.terms()) != set(happened.terms()):
+    if set(covered.terms) != set(happened.terms):
         return f"accounted for {covered!r}, but {happened!r} happened"
     return None
 
 
 def _unrolled(event: Event) -> Iterator[Event]:
     """List the mechanisms of an event; a last iterate stands for all its steps."""
-    for basic, count in canonical(event).terms():
+    for basic, count in canonical(event).terms:
         if isinstance(basic, LastIterate):
             yield Repeated(Gaussian(basic.noise_multiplier), count * basic.steps)
         elif isinstance(basic, DisjointParts):

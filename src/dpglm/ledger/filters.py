@@ -160,7 +160,7 @@ class GaussianFilter(PrivacyFilter):
         for branch in branches(event, adjacency):
             squares: list[float] = []
             gaussian: list[Event] = []
-            for basic, count in branch.terms():
+            for basic, count in branch.terms:
                 epsilon = basic.pure_epsilon if isinstance(basic, MechanismEvent) else None
                 if epsilon is None:
                     gaussian.append(Repeated(basic, count))

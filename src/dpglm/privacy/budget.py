@@ -132,6 +132,9 @@ SMALLEST_DELTA = 1e-70
 class PrivacyBudget(abc.ABC):
     """An upper bound on the privacy loss."""
 
+    is_pure: bool = False
+    """Whether delta is 0, which Gaussian noise cannot give."""
+
     @abc.abstractmethod
     def gdp_mu(self) -> float:
         """Return the largest mu, rounded down, for which mu-GDP implies the budget.
@@ -198,10 +201,10 @@ class ApproximateDP(PrivacyBudget):
             raise ValueError(
                 f"delta must be 0, or at least {SMALLEST_DELTA:g} and below 1, got {self.delta!r}"
             )
-        object.__setattr__(self, "delta", delta)
+        vars(self).update(delta=delta, is_pure=delta == 0.0)
 
     def gdp_mu(self) -> float:
-        if self.delta == 0.0:
+        if self.is_pure:
             raise ValueError(
                 "delta must be above 0 for Gaussian noise, got 0.0: no amount of Gaussian "
                 "noise gives pure differential privacy"
@@ -288,11 +291,6 @@ def budget_from_dict(mapping: Mapping[str, Any]) -> PrivacyBudget:
     GaussianDP(mu=0.5)
     """
     return decode(PrivacyBudget, mapping)  # type: ignore[type-abstract]
-
-
-def is_pure(budget: PrivacyBudget) -> bool:
-    """Whether delta is 0, which Gaussian noise cannot give."""
-    return isinstance(budget, ApproximateDP) and budget.delta == 0.0
 
 
 def default_delta(n_rows: int) -> float:

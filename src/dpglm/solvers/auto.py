@@ -12,7 +12,7 @@ from dpglm._calls import checked
 from dpglm.data.rows import DataSpec
 from dpglm.oracle.moments import MOST_COLUMNS, MOST_WHITENED
 from dpglm.preprocessing import Center, Whiten
-from dpglm.privacy.budget import Adjacency, PrivacyBudget, is_pure
+from dpglm.privacy.budget import Adjacency, PrivacyBudget
 from dpglm.problem import LogLink, Problem, Squared
 from dpglm.problem.loss import Target
 from dpglm.solvers.base import Facts, Plan, Solver
@@ -96,7 +96,7 @@ def choose(
     >>> choose(problem, ApproximateDP(4.0, 1e-5), data)
     NewtonRaphson(n_pooled=None, inference=None, prior_scales=None, full_weights=False)
     """
-    if is_pure(budget):
+    if budget.is_pure:
         return _without_delta(Facts(problem, budget, data, adjacency), may_copy)
     mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight) * data.typical_weight
     if data.n_columns <= _MOST_COLUMNS and has_likelihood(problem, data):
@@ -229,7 +229,7 @@ class Auto(Solver):
 
     def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
         # ``choose`` prefers objective perturbation, except for classes' codes.
-        perturbed = is_pure(budget) and not problem.loss.of_codes
+        perturbed = budget.is_pure and not problem.loss.of_codes
         return perturbed and self.may_copy and self.inference is None
 
     def decide(self, facts: Facts) -> Plan:
@@ -263,7 +263,7 @@ def signal_to_noise(plan: Plan) -> float:
     if plan.problem.loss.target.is_number:
         is_factor = isinstance(plan.problem.loss.link, LogLink)
         factor *= _FACTOR_OF_MEANS if is_factor else _REAL_FACTOR
-    if is_pure(plan.budget):
+    if plan.budget.is_pure:
         epsilon = plan.budget.as_approximate_dp().epsilon
         if plan.method.gradient_evaluations > data.n_rows:
             factor *= _PURE_FACTOR

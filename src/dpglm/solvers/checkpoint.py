@@ -314,7 +314,7 @@ def opened(
             f"checkpoint must be None for this plan of {algorithm}: its privacy needs secret "
             "iterates, and a file would hold them"
         )
-    events = canonical(plan.method.mechanisms).terms()
+    events = canonical(plan.method.mechanisms).terms
     if any(isinstance(basic, DisjointParts) for basic, _ in events):
         raise ValueError(
             f"checkpoint must be None for {algorithm}: releases about disjoint parts of the rows "

@@ -138,7 +138,7 @@ def test_centring_is_charged_once_and_apart_from_the_model():
     certificate = pipeline(Center(), shares={"center": 0.1}).fit(X, y).privacy_
     sums = [one for one in certificate.releases if one.quantity == "center: row sum"]
     assert [one.count for one in sums] == [1]
-    happened = dict(certificate.mechanisms.terms())
+    happened = dict(certificate.mechanisms.terms)
     sigma = sums[0].noise_multiplier
     model_sigma = certificate.releases[1].noise_multiplier
     assert happened == {Gaussian(sigma): 1, Gaussian(model_sigma): 5}

@@ -211,9 +211,9 @@ def test_claims_that_forget_the_search_are_found_by_verify():
 def test_search_budget_is_shared_among_tries():
     def multiplier(**options):
         search = PrivateGridSearchCV(MODEL, GRID, **options)
-        return search.plan(600, 3).method.trainings[0].plan.event.terms()[0][0].noise_multiplier
+        return search.plan(600, 3).method.trainings[0].plan.event.terms[0][0].noise_multiplier
 
-    alone = MODEL.plan(600, 3).event.terms()[0][0].noise_multiplier
+    alone = MODEL.plan(600, 3).event.terms[0][0].noise_multiplier
     few, many = multiplier(repetitions=2.0), multiplier(repetitions=20.0)
     assert alone < few < many < 2.0 * alone
     assert multiplier(repetitions=6.0) == multiplier()

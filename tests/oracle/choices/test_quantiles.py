@@ -104,7 +104,7 @@ def test_radii_are_near_the_quantile(layout, dtype, row_norm, quantile):
     found = [unbounded_radius(oracle, quantile, 0.5) for _ in range(5)]
     assert all(0.97 * low <= one <= 1.05 * high for one in found)
     assert set(found) <= set(UNBOUNDED_RADII)
-    assert oracle.curator.event.terms() == ((BoundedRange(0.5), 5), (Pure(0.5), 5))
+    assert oracle.curator.event.terms == ((BoundedRange(0.5), 5), (Pure(0.5), 5))
 
 
 def test_rows_that_are_all_alike_have_one_radius():
@@ -133,7 +133,7 @@ def test_medians_along_directions(layout, dtype):
         found = medians(oracle, basis, 0.5)
         low, high = np.quantile(X @ basis, [0.42, 0.58], axis=0)
         assert ((low - 1e-5 <= found) & (found <= high + 1e-5)).all()
-        assert oracle.curator.event.terms() == ((BoundedRange(0.5), 3),)
+        assert oracle.curator.event.terms == ((BoundedRange(0.5), 3),)
 
 
 def test_medians_resolve_a_tiny_cloud_far_away():

@@ -71,6 +71,6 @@ def test_worst_case_row_attains_bound():
 def test_one_release_and_noise_as_large_as_declared():
     oracle = oracle_of(make_rows(np.zeros((50, 2))))
     drawn = ask(oracle, 3.0)
-    assert oracle.curator.event.terms() == ((Gaussian(3.0), 1),)
+    assert oracle.curator.event.terms == ((Gaussian(3.0), 1),)
     drawn = np.array([drawn, *(ask(oracle, 3.0) for _ in range(60))])
     assert drawn.std() == pytest.approx(3.0 * math.sqrt(2.0), rel=0.04)

@@ -105,7 +105,7 @@ def test_one_release_each_and_noise_as_large_as_declared():
     for ask, bound, _ in OPERATIONS.values():
         oracle = oracle_of(rows)
         drawn = np.array([ask(oracle, 2.0) for _ in range(1500)]) * 50
-        assert oracle.curator.event.terms() == ((Gaussian(2.0), 1500),)
+        assert oracle.curator.event.terms == ((Gaussian(2.0), 1500),)
         spread = drawn.std(axis=0).mean() / (0.5 if ask is around_a_point else 1.0)
         assert spread == pytest.approx(2.0 * bound(rows.spec), rel=0.04)
 

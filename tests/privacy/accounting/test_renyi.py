@@ -112,7 +112,7 @@ def test_best_order_is_found(epsilon):
         Repeated(ProjectedGaussian(5.0, 50), 3),
         Composed((LastIterate(2.0, 0.8, 20), BoundedRange(0.3))),
     ],
-    ids=lambda event: type(event.terms()[0][0]).__name__,
+    ids=lambda event: type(event.terms[0][0]).__name__,
 )
 def test_never_tighter_than_the_loss_itself(event):
     tight = FourierAccountant()

@@ -59,7 +59,7 @@ def test_json_round_trip_is_exact(event):
 def test_canonical_keeps_every_basic_event_and_is_idempotent(event):
     def counts(anything):
         total = {}
-        for basic, count in anything.terms():
+        for basic, count in anything.terms:
             if isinstance(basic, PoissonSampled) and basic.sampling_rate == 1.0:
                 basic = basic.event
             total[basic] = total.get(basic, 0) + count
@@ -68,7 +68,7 @@ def test_canonical_keeps_every_basic_event_and_is_idempotent(event):
     flat = canonical(event)
     assert counts(flat) == counts(event)
     assert canonical(flat) == flat
-    assert len(counts(flat)) == len(flat.terms())
+    assert len(counts(flat)) == len(flat.terms)
 
 
 def test_planned_equals_happened_and_a_missing_step_does_not():

@@ -115,16 +115,16 @@ def test_splits_within_a_part():
         Gaussian(1.0),
     }
     found = branches(event)
-    assert {frozenset(one.terms()) for one in found} == {frozenset(one.terms()) for one in expected}
+    assert {frozenset(one.terms) for one in found} == {frozenset(one.terms) for one in expected}
     assert leaves(event) == {Laplace(5.0), Pure(0.5), Gaussian(3.0), Gaussian(1.0)}
 
 
 def test_parts_that_cost_no_more_than_another_are_left_out():
     chunk = Repeated(Gaussian(2.0), 10)
     event = Parallel((*(Repeated(Gaussian(2.0 + j), 10) for j in range(40)), Pure(0.1)))
-    assert {frozenset(one.terms()) for one in branches(event)} == {
-        frozenset(chunk.terms()),
-        frozenset(Pure(0.1).terms()),
+    assert {frozenset(one.terms) for one in branches(event)} == {
+        frozenset(chunk.terms),
+        frozenset(Pure(0.1).terms),
     }
     more = Parallel((Composed((chunk, Pure(0.1))), Pure(0.1), Gaussian(2.0)))
     assert len(branches(more)) == 1

@@ -90,7 +90,7 @@ def test_releases_are_recorded_before_they_are_drawn():
     with broken, pytest.raises(ZeroDivisionError):
         local_release(curator, np.zeros(2), 0.6, 3)
     expected = (Pure(0.7), Gaussian(0.8), ProjectedGaussian(0.9, 2), Gaussian(0.6))
-    assert dict(curator.event.terms()) == dict(Composed(expected).terms())
+    assert dict(curator.event.terms) == dict(Composed(expected).terms)
 
 
 def local_release(curator, value, multiplier, senders, **facts):

@@ -60,7 +60,7 @@ def test_shares_are_of_mu_squared_and_nothing_is_left(adjacency):
     assert math.sqrt(model.count) / model.noise_multiplier == pytest.approx(math.sqrt(0.6) * mu)
     assert mu_of(plan) == pytest.approx(mu, rel=1e-8)
     assert mu_of(plan) <= mu
-    assert plan.event.terms()
+    assert plan.event.terms
 
 
 def test_step_rules_may_be_mixed_with_given_shares():

@@ -143,7 +143,7 @@ def test_special_cases_are_settings():
     kinds = {}
     for name in ("dp_sgd", "d2p_sgd", "dp2_sgd"):
         plan = getattr(D2P2, name)(**few).plan(LOGISTIC, BUDGET, spec)
-        kinds[name] = [type(event) for event, _ in plan.event.terms()]
+        kinds[name] = [type(event) for event, _ in plan.event.terms]
     assert kinds == {
         "dp_sgd": [Gaussian],
         "d2p_sgd": [Gaussian, Gaussian],
@@ -246,8 +246,8 @@ def test_levels_keep_the_ends_and_the_shape():
     np.testing.assert_array_equal(in_levels(np.array([0.3, 1.0, 0.3]), 2), [0.3, 1.0, 0.3])
     spec = make()[2]
     plan = D2P2(n_steps=400, projected=False).plan(LOGISTIC, BUDGET, spec)
-    assert len(plan.event.terms()) == 8
-    assert sum(count for _, count in plan.event.terms()) == 400
+    assert len(plan.event.terms) == 8
+    assert sum(count for _, count in plan.event.terms) == 400
 
 
 def test_fading_noise_gains_only_if_steps_forget():
@@ -376,7 +376,7 @@ def test_equal_noise_cost_equals_the_integral(dimension, adjacency):
 
 def test_fading_noise_cost_equals_simulation():
     event = D2P2(dimension=3, noise_levels=32, **SHORT).plan(LOGISTIC, BUDGET, make()[2]).event
-    sigmas = np.array([basic.noise_multiplier for basic, _ in event.terms()])
+    sigmas = np.array([basic.noise_multiplier for basic, _ in event.terms])
     assert len(sigmas) == 5
     rng = np.random.default_rng(0)
     directions = rng.normal(size=(5, 6))
@@ -397,7 +397,7 @@ def test_the_renyi_form_is_above(dimension):
     plan = D2P2(dimension=dimension, **SHORT).plan(LOGISTIC, BUDGET, make()[2])
     orders = 1.0 + np.geomspace(1e-2, 1e4, 50_001)
     divergence = np.zeros_like(orders)
-    for basic, count in plan.event.terms():
+    for basic, count in plan.event.terms:
         used = orders * (orders - 1.0) / (dimension * basic.noise_multiplier**2)
         with np.errstate(invalid="ignore", divide="ignore"):
             term = -0.5 * dimension * np.log1p(-used) / (orders - 1.0)

@@ -184,7 +184,7 @@ def test_steps_at_the_anchor_release_no_difference(solver, anchors, differences)
     _, _, spec, rows = make()
     plan = solver.plan(Problem(Logistic()), BUDGET, spec)
     method = plan.method
-    terms = dict(canonical(plan.event).terms())
+    terms = dict(canonical(plan.event).terms)
     assert terms.pop(Gaussian(method.anchor_noise_multiplier)) == anchors
     sampled = PoissonSampled(0.3, Gaussian(method.difference_noise_multiplier))
     assert terms == ({sampled: differences} if differences else {})

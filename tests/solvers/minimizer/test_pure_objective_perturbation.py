@@ -390,7 +390,7 @@ def test_a_small_linear_term_is_refuted_by_the_attack():
 def test_event_does_not_cover_releases_before_the_end():
     plan = pure_plan(Squared(), spec_of())
     assert not pays_for_all(plan)
-    assert all(isinstance(basic, Pure) for basic, _ in plan.event.terms())
+    assert all(isinstance(basic, Pure) for basic, _ in plan.event.terms)
 
 
 def test_curvature_alone_can_cost_too_much():

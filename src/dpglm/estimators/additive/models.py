@@ -37,7 +37,7 @@ from dpglm.estimators.linear._regressor import PrivateRegressor
 from dpglm.estimators.linear.classifiers import LogisticRegression
 from dpglm.estimators.linear.regressors import GeneralizedLinearRegressor, Ridge
 from dpglm.preprocessing.encoders import GivenSchema, SplineEncoder, as_schema
-from dpglm.privacy.budget import Adjacency, is_pure
+from dpglm.privacy.budget import Adjacency
 from dpglm.problem import LogLink, Loss
 from dpglm.shapes.collection import CURVES, MONOTONE
 from dpglm.solvers.base import Plan, Solver, StepInfo
@@ -255,7 +255,7 @@ class AdditiveModel(ComposedModel, own_first=False):
             read_directions(self.monotone, schema.with_additive(resolution.settings)), linear
         )
         measured = isinstance(linear, LogisticRegression | Ridge) or has_log_link
-        gaussian = not is_pure(self._budget(1))
+        gaussian = not self._budget(1).is_pure
         large = parts(resolution.settings).transformers[0][1].stated_schema().encoding.large
         is_open = self.solver == "auto" and not large
         if is_open and measured and gaussian and in_memory:

@@ -10,7 +10,7 @@ from typing import Any, Literal, final
 
 from dpglm._validation import check_count, check_integer
 from dpglm.data.rows import DataSpec
-from dpglm.privacy.budget import Adjacency, ApproximateDP, PrivacyBudget, is_pure
+from dpglm.privacy.budget import Adjacency, ApproximateDP, PrivacyBudget
 from dpglm.solvers.base import Solver
 from dpglm.solvers.composite.calibrated import Calibrated
 from dpglm.solvers.second_order.newton import LEAST_CLIP, USUAL_CLIP, Newton
@@ -259,7 +259,7 @@ def resolved(
     for name, value in (("segments", segments), ("pair_segments", pair_segments)):
         if value != "auto":
             check_count(name, value)
-    if is_pure(budget):
+    if budget.is_pure:
         budget = ApproximateDP(float(budget.to_dict()["epsilon"]), _SOME_DELTA)
     mu = budget.gdp_mu() / adjacency.sum_sensitivity(1.0)
     rule = ResolutionRule(schema, n_rows, mu, is_squared, interactions, smoothness, pair_segments)

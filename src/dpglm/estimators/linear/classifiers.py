@@ -31,7 +31,6 @@ from dpglm.estimators._predictor import (
 )
 from dpglm.estimators._private import PublicFacts
 from dpglm.estimators.linear._base import PrivateLinearModel
-from dpglm.privacy.budget import is_pure
 from dpglm.problem import (
     L2,
     LOSSES,
@@ -399,7 +398,7 @@ class LogisticRegression(PrivateMarginClassifier):
         n_fixed = len(schema.feature_names) - sum(b - a for a, b in schema.encoding.large.values())
         is_plain = self.regularizer is None and self.constraint is None and self.l1_ratio == 0.0
         is_binary = schema.has_target and schema.target.n_classes == 2 and bool(self.fit_intercept)
-        few = n_fixed <= MOST_FIXED and not is_pure(self._budget(1))
+        few = n_fixed <= MOST_FIXED and not self._budget(1).is_pure
         return is_plain and is_binary and few
 
     def _loss(self, n_classes: int) -> Loss:

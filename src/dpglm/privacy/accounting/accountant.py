@@ -181,7 +181,7 @@ class GaussianAccountant(Accountant):
 def gaussian_mu(branch: Event) -> float | None:
     """Return the mu, rounded up, of one of the ``branches`` of an event; None if it is not GDP."""
     squares = []
-    for basic, count in branch.terms():
+    for basic, count in branch.terms:
         if not isinstance(basic, GaussianMechanism):
             return None
         squares.append(count * basic.mu**2)
@@ -213,7 +213,7 @@ def pure_group(event: Event, adjacency: Adjacency) -> tuple[Event, Event] | None
 
     Dwork and Roth, "The algorithmic foundations of differential privacy", 2014, Theorem B.1.
     """
-    terms = canonical(event).terms()
+    terms = canonical(event).terms
     sampled = any(isinstance(basic, PoissonSampled) for basic, _ in terms)
     if adjacency is not Adjacency.REPLACE_ONE or not sampled:
         return None
@@ -322,7 +322,7 @@ def reduce_event(event: Event, adjacency: Adjacency) -> Reduced:
     distance from either, replaces the sum without the row. An epsilon that does not come from a
     noise multiplier is not halved, because erasing a row is one way to replace it.
     """
-    terms = canonical(event).terms()
+    terms = canonical(event).terms
     in_pairs = adjacency is Adjacency.REPLACE_ONE and any(
         isinstance(basic, PoissonSampled) for basic, _ in terms
     )

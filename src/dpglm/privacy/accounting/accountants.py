@@ -152,7 +152,7 @@ def accountant_for(event: Event, adjacency: Adjacency) -> Accountant:
     fourier = FourierAccountant()
     choices: list[Accountant] = [MixtureAccountant(), RepetitionAccountant()]
     # Other events leave Renyi divergences nothing to win.
-    others = [one for one, _ in found[0].terms() if not isinstance(one, GaussianMechanism)]
+    others = [one for one, _ in found[0].terms if not isinstance(one, GaussianMechanism)]
     if all(isinstance(one, MechanismEvent) and one.is_dominated_loosely for one in others):
         choices.append(TightestAccountant((fourier, RenyiAccountant())))
     choices += [fourier, RenyiAccountant()]

@@ -116,7 +116,7 @@ def renyi_divergence(event: Event, adjacency: Adjacency, order: int) -> float:
     bounds = []
     for branch in branches(event, adjacency):
         total, others = 0.0, []
-        for basic, count in branch.terms():
+        for basic, count in branch.terms:
             if not isinstance(basic, MechanismEvent):
                 others.append(Repeated(basic, count))
                 continue
@@ -141,7 +141,7 @@ def _reduced(event: Event, adjacency: Adjacency) -> tuple[Reduced, Divergence, b
     """Reduce an event but for random repetitions; bound the divergences of all; say if any is."""
     plain: list[Event] = []
     repeated: list[tuple[Divergence, int]] = []
-    for basic, count in canonical(event).terms():
+    for basic, count in canonical(event).terms:
         if isinstance(basic, RandomlyRepeated):
             repeated.append((_of_tries(basic, adjacency), count))
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -106,9 +107,10 @@ class Event(abc.ABC):
     immutable, compare by value and are hashable.
     """
 
+    @property
     @abc.abstractmethod
     def terms(self) -> tuple[tuple[BasicEvent, int], ...]:
-        """Return the basic events in their simplest form, with their counts (>= 1), unmerged."""
+        """The basic events in their simplest form, with their counts (>= 1), unmerged."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values for ``event_from_dict``."""
@@ -119,6 +121,7 @@ class Event(abc.ABC):
 class BasicEvent(Event):
     """An event that is not a composition."""
 
+    @functools.cached_property
     def terms(self) -> tuple[tuple[BasicEvent, int], ...]:
         return ((self, 1),)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Mapping
@@ -37,11 +38,10 @@ class Repeated(Event):
             raise ValueError(f"event must be an Event, got {self.event!r}")
         object.__setattr__(self, "count", check_integer("count", self.count, least=0, most=MOST))
 
+    @functools.cached_property
     def terms(self) -> tuple[tuple[BasicEvent, int], ...]:
-        if self.count == 0:
-            return ()
         # a b a b ... is not written out: composition does not depend on order.
-        return tuple((event, count * self.count) for event, count in self.event.terms())
+        return tuple((event, count * self.count) for event, count in self.event.terms if self.count)
 
 
 @final
@@ -63,8 +63,9 @@ class Composed(Event):
             if not isinstance(event, Event):
                 raise ValueError(f"events must all be Event, got {event!r}")
 
+    @functools.cached_property
     def terms(self) -> tuple[tuple[BasicEvent, int], ...]:
-        return tuple(term for event in self.events for term in event.terms())
+        return tuple(term for event in self.events for term in event.terms)
 
 
 def canonical(event: Event) -> Event:
@@ -95,7 +96,7 @@ def canonical(event: Event) -> Event:
     Repeated(event=Gaussian(noise_multiplier=2.0), count=5)
     """
     counts: dict[BasicEvent, int] = {}
-    for basic, count in event.terms():
+    for basic, count in event.terms:
         counts[basic] = counts.get(basic, 0) + count
     parts = tuple(
         basic if count == 1 else Repeated(basic, count) for basic, count in counts.items()
@@ -123,12 +124,12 @@ def event_from_dict(mapping: Mapping[str, Any]) -> Event:
 
 def describe_event(event: Event) -> tuple[str, ...]:
     """Return a sentence on each kind of release."""
-    return tuple(basic.words(count) for basic, count in canonical(event).terms())
+    return tuple(basic.words(count) for basic, count in canonical(event).terms)
 
 
 def ordered(event: Event) -> Event:
     """Canonical form with its terms in an order that does not depend on how they were listed."""
-    return joined(sorted(canonical(event).terms(), key=repr))
+    return joined(sorted(canonical(event).terms, key=repr))
 
 
 # Events on disjoint parts of the rows.
@@ -149,10 +150,11 @@ class DisjointParts(BasicEvent):
             raise ValueError("events must be at least one event, got none")
         object.__setattr__(self, "events", tuple(sorted(map(ordered, events), key=repr)))
 
+    @functools.cached_property
     def terms(self) -> tuple[tuple[BasicEvent, int], ...]:
-        released = tuple(event for event in self.events if event.terms())
+        released = tuple(event for event in self.events if event.terms)
         if len(released) < 2:
-            return Composed(released).terms()
+            return Composed(released).terms
         return ((type(self)(released), 1),)
 
     def words(self, count: int) -> str:
@@ -244,7 +246,7 @@ def branches(event: Event, adjacency: Adjacency | None = None) -> tuple[Event, .
             f"fixed sizes (the number of rows must be public), got {adjacency.value}"
         )
     whole = canonical(event)
-    terms = whole.terms()
+    terms = whole.terms
     plain = [term for term in terms if not isinstance(term[0], DisjointParts)]
     if len(plain) == len(terms):
         return (whole,)
@@ -277,7 +279,7 @@ def joined(terms: Iterable[tuple[BasicEvent, int]]) -> Event:
 def leaves(event: Event) -> frozenset[BasicEvent]:
     """Collect every kind of basic event that happens anywhere, parallel parts included."""
     found: set[BasicEvent] = set()
-    for basic, _ in canonical(event).terms():
+    for basic, _ in canonical(event).terms:
         if isinstance(basic, DisjointParts):
             found.update(*(leaves(part) for part in basic.events))
         else:
@@ -287,7 +289,7 @@ def leaves(event: Event) -> frozenset[BasicEvent]:
 
 def has_parts(event: Event) -> bool:
     """Whether some of the event is about disjoint parts of the rows."""
-    return any(isinstance(basic, DisjointParts) for basic, _ in canonical(event).terms())
+    return any(isinstance(basic, DisjointParts) for basic, _ in canonical(event).terms)
 
 
 def needs_public_n(event: Event) -> bool:
@@ -295,7 +297,7 @@ def needs_public_n(event: Event) -> bool:
     return any(
         isinstance(basic, DisjointParts)
         and (not basic.n_may_be_private or any(map(needs_public_n, basic.events)))
-        for basic, _ in canonical(event).terms()
+        for basic, _ in canonical(event).terms
     )
 
 
@@ -311,14 +313,14 @@ def _undominated(candidates: Iterable[Event]) -> tuple[Event, ...]:
 def _dominates(more: Event, less: Event) -> bool:
     (mu_squared, others), (smaller, fewer) = map(_split, (more, less))
     # Equal sums may differ in the last digits; the margin keeps both.
-    enough = mu_squared >= smaller * (1.0 + 1e-12) or set(more.terms()) == set(less.terms())
+    enough = mu_squared >= smaller * (1.0 + 1e-12) or set(more.terms) == set(less.terms)
     return enough and all(others.get(basic, 0) >= count for basic, count in fewer.items())
 
 
 def _split(branch: Event) -> tuple[float, dict[BasicEvent, int]]:
     """Return the square of all Gaussian mu together, and the counts of other events."""
     squares, others = [], {}
-    for basic, count in branch.terms():
+    for basic, count in branch.terms:
         if isinstance(basic, GaussianMechanism):
             squares.append(count * basic.mu**2)
         else:

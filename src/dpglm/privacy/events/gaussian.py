@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -128,6 +129,7 @@ class PoissonSampled(MechanismEvent):
             raise ValueError(f"event must be Gaussian or ProjectedGaussian, got {self.event!r}")
         object.__setattr__(self, "sampling_rate", rate)
 
+    @functools.cached_property
     def terms(self) -> tuple[tuple[BasicEvent, int], ...]:
         return ((self.event if self.sampling_rate == 1.0 else self, 1),)
 

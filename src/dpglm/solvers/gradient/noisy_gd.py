@@ -10,7 +10,6 @@ from typing import Literal, final
 
 from dpglm._validation import check_bools
 from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
-from dpglm.privacy.budget import is_pure
 from dpglm.privacy.noise.additive import GaussianNoise, L2Noise
 from dpglm.solvers.base import Facts, Plan, Solver
 from dpglm.solvers.gradient.noisy_gd_method import NoisyGDMethod, StartComparison, l2_steps
@@ -114,7 +113,7 @@ class NoisyGD(Solver):
         clip = defaults.checked_clip(loss, data, self.clip)
         pure = self.noise == "l2"
         if self.noise is None and not self.compare:
-            pure = is_pure(budget)
+            pure = budget.is_pure
         mu = math.inf if pure else budget.gdp_mu() / factor
         comparison = None
         if self.compare:

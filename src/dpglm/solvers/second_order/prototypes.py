@@ -12,7 +12,6 @@ import numpy as np
 from dpglm.oracle.counts import class_sum, noisy_class_sums
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import constant_column
-from dpglm.privacy.budget import is_pure
 from dpglm.privacy.noise.additive import GaussianNoise, L2Noise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.solvers.base import Facts, FitMethod, Outcome, Plan, Solver, StepInfo
@@ -58,7 +57,7 @@ class Prototypes(Solver):
             raise ValueError(
                 f"loss must be Sparsemax() for the solver Prototypes, got {problem.loss!r}"
             )
-        unit = L2Noise(1.0) if is_pure(facts.budget) else GaussianNoise(1.0)
+        unit = L2Noise(1.0) if facts.budget.is_pure else GaussianNoise(1.0)
         return facts.calibrated(
             lambda multiplier: PrototypesMethod(
                 problem, data, adjacency, unit.with_multiplier(multiplier)
