@@ -408,19 +408,19 @@ def all_or_nothing(fit: Callable[Concatenate[E, P], E]) -> Callable[Concatenate[
     @functools.wraps(fit)
     def fit_whole(self: E, /, *args: P.args, **kwargs: P.kwargs) -> E:
         draft = _draft(self)
-        given = frozenset(vars(draft))
+        given = dict(vars(draft))
         fit(draft, *args, **kwargs)
-        learned = {name: value for name, value in vars(draft).items() if name not in given}
-        kept = {name: value for name, value in vars(self).items() if not _is_learned(name)}
+        # Private attributes of an earlier fit are in the draft, and replaced by this one.
+        learned = {
+            name: value
+            for name, value in vars(draft).items()
+            if name not in given or value is not given[name]
+        }
+        kept = {name: value for name, value in vars(self).items() if name in given}
         self.__dict__ = kept | learned
         return self
 
     return fit_whole
-
-
-def _is_learned(name: str) -> bool:
-    """Whether an attribute is set by a fit, in scikit-learn's convention."""
-    return name.endswith("_") and not name.startswith("_")
 
 
 def _draft(estimator: E) -> E:
@@ -431,7 +431,8 @@ def _draft(estimator: E) -> E:
     # deepcopy keeps the objects in this table, also as parts of others.
     copies: dict[int, Any] = {id(value): value for value in live}
     for name, value in attributes.items():
-        if _is_learned(name):
+        # Attributes that a fit sets, in scikit-learn's convention, stay behind.
+        if name.endswith("_") and not name.startswith("_"):
             continue
         try:
             setattr(draft, name, copy.deepcopy(value, copies))

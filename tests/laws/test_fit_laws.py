@@ -7,6 +7,7 @@ import importlib
 import inspect
 import pickle
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -239,6 +240,25 @@ def test_a_fit_that_a_ledger_refuses_changes_nothing(name, tmp_path):
     assert snapshot(model) == held
     assert outputs(model, X, tmp_path / "model.json") == said
     assert poor.contents().entries == ()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name for name, one in cases().items() if {"solver", "random_state"} <= set(vars(one))],
+)
+def test_a_refit_leaves_nothing_of_the_fit_before(name):
+    X, y = data(name)
+    first, second = (cases()[name].set_params(solver="auto") for _ in range(2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        second.fit(X, y[::-1])
+        for model in (first, second):
+            model.set_params(epsilon=3.0, random_state=0).fit(X, y)
+    held = [{**vars(model), "_family": None} for model in (first, second)]
+    assert held[0].keys() == held[1].keys()
+    for attribute in held[0]:
+        one, other = (pickle.dumps(model[attribute]) for model in held)
+        assert one == other, attribute
 
 
 def test_an_estimator_that_was_not_fitted_stays_so():
