@@ -25,7 +25,7 @@ from benchmarks.bar import Bar
 from dpglm import LogisticRegression, MappedRows, NoisyGD, ParquetRows
 from dpglm.data.collection import Collection, Preparation
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.rows import DataSpec, Rows, block_map
+from dpglm.data.rows import DataSpec, Rows, threads_over
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.problem import Logistic
@@ -74,7 +74,7 @@ def _signs(y: NDArray[Any]) -> NDArray[Any]:
 
 def _seconds(rows: Rows) -> float:
     w = np.random.default_rng(0).standard_normal(_FEATURES)
-    with block_map(rows) as blocks:
+    with threads_over(rows.n_rows * rows.spec.n_columns) as blocks:
         start = time.perf_counter()
         clipped_gradient_sum(rows, Logistic(), FlatClipping(1.0), w, blocks)
         return time.perf_counter() - start

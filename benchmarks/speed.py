@@ -20,7 +20,7 @@ from benchmarks.bar import Bar
 from benchmarks.splits import load_adult_split
 from dpglm import LogisticRegression, NoisyGD
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.rows import DataSpec, Rows, block_map
+from dpglm.data.rows import DataSpec, Rows, threads_over
 from dpglm.datasets import load_fashion_mnist
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
@@ -97,7 +97,7 @@ def _ratio(
     clipping, ratios = FlatClipping(1.0), []
     for _ in range(15):
         bare = _warm_seconds(products)
-        with block_map(rows) as blocks:
+        with threads_over(rows.n_rows * rows.spec.n_columns) as blocks:
             sums = _warm_seconds(
                 lambda blocks=blocks: clipped_gradient_sum(rows, loss, clipping, w, blocks)
             )

@@ -247,7 +247,7 @@ def pythonic() -> Iterator[None]:
     """Sums in NumPy only, so that planted Python code is used."""
     with (
         mock.patch.object(gradients, "compiled_rule", return_value=None),
-        mock.patch.object(scores, "has_compiled_scores", return_value=False),
+        mock.patch.object(scores._AtPoint, "_compiled_sum", return_value=None),
     ):
         yield
 

@@ -11,7 +11,7 @@ from benchmarks.peers import dpglm_adapter as peer
 from benchmarks.step_cost.protocol import CLIP, Adapter, Work, Workload, make_rows, serve
 from dpglm.data.compiled.kernels import COMPILED
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.rows import DataSpec, block_map
+from dpglm.data.rows import DataSpec, threads_over
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum, gradient_release
 from dpglm.privacy.budget import Adjacency
@@ -39,7 +39,7 @@ def _oracle(workload: Workload) -> Iterator[tuple[Oracle, np.ndarray]]:
     prepared = prepare_rows(rows.X, y, spec)
     curator = Curator(Adjacency.ZERO_OUT, SystemNoise())
     # As in a fit, the threads are there for all steps.
-    with block_map(prepared) as blocks:
+    with threads_over(prepared.n_rows * prepared.spec.n_columns) as blocks:
         yield Oracle(prepared, loss, curator, blocks), rows.w.astype(np.float64)
 
 

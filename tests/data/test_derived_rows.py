@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpglm.data.prepare import derived_rows, prepare_rows
-from dpglm.data.rows import DataSpec, block_map
+from dpglm.data.rows import DataSpec, threads_over
 from dpglm.preprocessing import Center, Whiten
 from dpglm.privacy.budget import ApproximateDP
 from dpglm.privacy.noise import SeededNoise
@@ -48,7 +48,7 @@ def test_derived_rows_are_those_that_prepare_rows_makes(row_norm):
     after = dataclasses.replace(SPEC, row_norm=row_norm)
     prepared, *_ = _parts(rows)
     expected = _parts(prepare_rows(prepared[:, ::-1] * 1.5, y, after, weights=weights))
-    with block_map(rows) as threads:
+    with threads_over(rows.n_rows * rows.spec.n_columns) as threads:
         for map_blocks in (map, threads):
             found = _parts(derived_rows(rows, _mapped, after, map_blocks))
             for one, other in zip(found, expected, strict=True):
@@ -67,7 +67,7 @@ def test_row_memory_is_reused_only_if_released_and_large_enough():
     narrow = dataclasses.replace(SPEC, n_features=7)
     derived_rows(rows, lambda block: block.features()[:, :7] * 2.0, narrow, overwrite=True)
     np.testing.assert_array_equal(X, before)
-    with block_map(rows) as threads:
+    with threads_over(rows.n_rows * rows.spec.n_columns) as threads:
         over = derived_rows(rows, _mapped, SPEC, threads, overwrite=True)
     for one, other in zip(_parts(over), expected, strict=True):
         np.testing.assert_array_equal(one, other)

@@ -513,11 +513,6 @@ _MOST_BLOCKS = 32
 """In memory at a time where blocks are read from files, but at least one for each thread."""
 
 
-def block_map(rows: Rows) -> contextlib.AbstractContextManager[BlockMap]:
-    """Threads over the blocks of rows, where that pays."""
-    return threads_over(rows.n_rows * rows.spec.n_columns)
-
-
 @contextlib.contextmanager
 def threads_over(n_entries: int) -> Iterator[BlockMap]:
     """Threads over parts of ``n_entries``, each with a single-threaded BLAS, where that pays."""

@@ -48,11 +48,6 @@ def compiled_rule(loss: Loss, clipping: Clipping) -> SlopeRule | None:
     return SlopeRule(code, kind, parameter, clipping.bound, stability)
 
 
-def has_compiled_scores(loss: Loss) -> bool:
-    """Whether the compiled code knows a loss's slope and curvature in a basis."""
-    return type(loss) is Logistic
-
-
 # The numbers are those of the enumerations in data/compiled/_kernels.c.
 _LOSSES: Mapping[type[Loss], Callable[[Any], tuple[int, float]]] = MappingProxyType(
     {

@@ -14,7 +14,7 @@ import numpy as np
 from dpglm._validation import Array, finite, like, namespace
 from dpglm.data.compiled.kernels import ScoreSum, row_by_row_product, score_sum
 from dpglm.data.rows import AnyArrays, Block, DataSpec, Kernel
-from dpglm.oracle.gradients import Oracle, has_compiled_scores
+from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import (
     RUN_ROWS,
     n_symmetric,
@@ -26,6 +26,7 @@ from dpglm.oracle.moments import (
 from dpglm.oracle.rounding import RowSum, norm_margin, slack_of_row, sums_and_slack
 from dpglm.privacy.budget import Unit
 from dpglm.privacy.releases import SumRelease
+from dpglm.problem import Logistic
 from dpglm.problem.loss import Loss
 
 # Weight of the scores' variance relative to the Hessian: errors are inversely proportional to
@@ -237,7 +238,7 @@ class _AtPoint:
         Privacy: a row's contribution is computed as below, by the same operations wherever the row
         stands, and 64 rows' are added up before others are: at most 400 additions for each block.
         """
-        if block.starts is not None or not has_compiled_scores(self.loss):
+        if block.starts is not None or type(self.loss) is not Logistic:
             return None
         scores = self.scores
         margin = norm_margin(scores.basis.shape[1])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpglm._calls import checked, stage
-from dpglm.data.rows import Protection, Rows, block_map
+from dpglm.data.rows import Protection, Rows, threads_over
 from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger.entry import LedgerReference
 from dpglm.ledger.ledger import PrivacyLedger
@@ -124,7 +124,7 @@ def run(
     # Whether arithmetic overflows depends on the rows, so it must not end a run that was charged.
     with (
         np.errstate(all="ignore"),
-        block_map(rows) as map_blocks,
+        threads_over(rows.n_rows * rows.spec.n_columns) as map_blocks,
         contextlib.nullcontext()
         if checkpoint is None
         else opened(checkpoint, plan, noise, ledger_path) as kept,

@@ -66,11 +66,6 @@ __all__ = [
 # Public class weights by label.
 
 
-def heaviest_class(class_weight: Any) -> float:
-    """Return the public bound on class weights, at least 1 (the weight of other classes)."""
-    return 1.0 if class_weight is None else max([1.0, *_checked(class_weight).values()])
-
-
 def class_factors(class_weight: Any, classes: NDArray[Any]) -> NDArray[np.float64]:
     """Return the weight of each of the sorted classes, of shape (n_classes,).
 
@@ -260,12 +255,13 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
 
     def _task_of(self, n_classes: int) -> FitTask:
         """Return the task without the maps of labels."""
+        given = {} if self.class_weight is None else _checked(self.class_weight)
         return FitTask(
             np.asarray,
             self._problem,
             n_outputs=n_classes if n_classes > 2 else 1,
             target_range=self._range_of_two if n_classes == 2 else (-math.inf, math.inf),
-            heaviest=heaviest_class(self.class_weight),
+            heaviest=max([1.0, *given.values()]),  # Other classes have the weight 1.
         )
 
     def _task(self, y: NDArray[Any] | None, facts: PublicFacts) -> FitTask:
