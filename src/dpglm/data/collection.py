@@ -78,18 +78,11 @@ def scores(z: NDArray[np.float64]) -> NDArray[np.float64]:
     return z
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class ClassLabels:
-    """The label with the highest score, among the sorted ``classes``."""
-
-    classes: NDArray[Any]
-
-    def __call__(self, z: NDArray[np.float64]) -> NDArray[Any]:
-        """Return labels; of two classes the second where the score is positive."""
-        indices = (z > 0.0).astype(np.intp) if z.ndim == 1 else z.argmax(axis=1)
-        labels: NDArray[Any] = self.classes[indices]
-        return labels
+def best_labels(classes: NDArray[Any], z: NDArray[np.float64]) -> NDArray[Any]:
+    """Return the class with the highest score; of two the second where the score is positive."""
+    indices = (z > 0.0).astype(np.intp) if z.ndim == 1 else z.argmax(axis=1)
+    labels: NDArray[Any] = classes[indices]
+    return labels
 
 
 T = TypeVar("T")

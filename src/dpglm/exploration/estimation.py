@@ -349,12 +349,8 @@ class _Level:
             name = column.name
             present[-1] = 0.0
             n = _present(whole, present)
-            total = float(self._table(NUMBERS, name))
-            squares = float(self._table(SQUARES, name))
-            noises = (
-                _variance(self.released, NUMBERS, name),
-                _variance(self.released, SQUARES, name),
-            )
+            total, squares = (float(self._table(kind, name)) for kind in (NUMBERS, SQUARES))
+            noises = [_variance(self.released, kind, name) for kind in (NUMBERS, SQUARES)]
             mean, second = total / n, squares / n + 0.5
             of_count = whole.variance(present)
             slopes = (second - 0.5) - 2.0 * mean**2, -2.0 * mean

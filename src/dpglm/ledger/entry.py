@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Self, TypeAlias, final
 
@@ -19,6 +20,15 @@ Amount: TypeAlias = Annotated[
     float, Form(number, lambda value: check_real("amount", number(value), least=0.0, most=1e100))
 ]
 """A number with a finite square."""
+
+
+@contextlib.contextmanager
+def _refusals(what: str) -> Iterator[None]:
+    """Raise a LedgerError for each ValueError in a block."""
+    try:
+        yield
+    except ValueError as error:
+        raise LedgerError(f"{what}: {error}") from error
 
 
 @final
@@ -103,10 +113,8 @@ class LedgerTerms:
     @staticmethod
     def from_record(record: Record) -> LedgerTerms:
         """Read the first record of a ledger; a LedgerError if it is invalid."""
-        try:
+        with _refusals("the first record is not that of a ledger"):
             return _TERMS.read({"unit": Unit.ROW.value, **record.record})
-        except ValueError as error:
-            raise LedgerError(f"the first record is not that of a ledger: {error}") from error
 
 
 _TERMS = Format("dpglm ledger", 1, LedgerTerms)
@@ -171,13 +179,11 @@ class LedgerEntry:
     def from_record(cls, record: Record) -> Self:
         """Read an entry; a LedgerError if the record is invalid."""
         fields = record.record
-        try:
+        with _refusals("an entry is not that of a ledger"):
             if "digest" in fields:
                 raise ValueError("digest must not be part of the record")
             optional = {"label": None, "parts": None}
             return decode(cls, {**optional, **fields, "digest": record.digest})
-        except ValueError as error:
-            raise LedgerError(f"an entry is not that of a ledger: {error}") from error
 
 
 @final
@@ -225,11 +231,9 @@ class Spend:
     @classmethod
     def from_record(cls, record: Record) -> Self:
         """Read these fields from the record of an entry."""
-        fields = record.record
-        try:
-            return decode(cls, {name: fields.get(name) for name in ("id", "charge", "parts")})
-        except ValueError as error:
-            raise LedgerError(f"an entry is not that of a ledger: {error}") from error
+        with _refusals("an entry is not that of a ledger"):
+            fields = {name: record.record.get(name) for name in ("id", "charge", "parts")}
+            return decode(cls, fields)
 
 
 # The whole ledger: totals, export and verification.
@@ -348,10 +352,8 @@ class LedgerContents:
     @classmethod
     def from_dict(cls, document: Any) -> Self:
         """Read what ``to_dict`` returned; a LedgerError if it is invalid or was changed."""
-        try:
+        with _refusals("this is not an export of a ledger"):
             records = _FORMAT.read(document).records
-        except ValueError as error:
-            raise LedgerError(f"this is not an export of a ledger: {error}") from error
         check_chain(records)
         return cls.from_records(records)
 

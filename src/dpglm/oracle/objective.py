@@ -157,10 +157,6 @@ _QUASI_NEWTON_STEPS, _MEMORY, _HALVINGS = 1000, 12, 40
 _LEAST_ACCELERATED, _MOST_ACCELERATED = 400, 40_000
 
 
-class CertificateError(RuntimeError):
-    """No point could be certified to be near the minimiser; nothing was released."""
-
-
 @final
 @dataclass(frozen=True, eq=False)
 class Certified:
@@ -214,7 +210,7 @@ def certified_minimizer(
     ``norm`` bounds every point where the objective is at most its value at zero. With a finite
     ``radius`` all terms are smooth, ``norm`` is that radius, and beyond it the tolerance is
     ``tolerance |w| / radius``: Lemma 5 of ``docs/proofs/objective-perturbation.md``. For
-    tolerances that are at least ``attainable``, ``CertificateError`` would tell of a bug and not
+    tolerances that are at least ``attainable``, ``RuntimeError`` would tell of a bug and not
     of the rows.
 
     Limited-memory quasi-Newton steps (smooth objectives) or accelerated proximal gradient steps
@@ -235,7 +231,7 @@ def certified_minimizer(
                 far = max(1.0, float(np.linalg.norm(nearest.w)) / radius)
                 if nearest.distance <= tolerance * far:
                     return nearest.w
-    raise CertificateError(
+    raise RuntimeError(
         "no minimiser was certified within the tolerance that the plan promised; nothing was "
         "released"
     )
@@ -358,7 +354,7 @@ def noisy_minimizer(
     Each computed minimiser is within ``tolerance`` of the exact one. All columns together are
     projected onto the public ball of radius ``norm``, which contains all exact minimisers (the
     root of their number times the bound for each), so that the projection moves computed ones no
-    further apart. ``CertificateError`` means that a certificate failed and nothing was released.
+    further apart. ``RuntimeError`` means that a certificate failed and nothing was released.
 
     With ``every_linear_term`` the terms are smooth, the tolerance holds whatever the linear terms
     are, and the ball need not contain the minimisers: each is projected onto its own ball of

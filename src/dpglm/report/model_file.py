@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
@@ -18,7 +19,7 @@ from dpglm._codec import Form, Format, Text, items, mapping, number
 from dpglm._json import canonical_json, in_file, load, shown
 from dpglm._validation import check_path
 from dpglm.certificate.certificate import Certificate, model_digest
-from dpglm.data.collection import ClassLabels, Output, RowPrediction, scores, with_offset
+from dpglm.data.collection import Output, RowPrediction, best_labels, scores, with_offset
 from dpglm.export import export
 from dpglm.inference.estimates import Estimates
 from dpglm.inference.inference import Inference, LinearScores, checked_features
@@ -286,7 +287,7 @@ class LinearModel(HasShapes):
         if self.classes_ is not None:
             if offset is not None or exposure is not None:
                 raise ValueError("offset and exposure must be None for a classifier")
-            return self._predicted(X, ClassLabels(self.classes_))
+            return self._predicted(X, functools.partial(best_labels, self.classes_))
         if self.link is None:
             raise ValueError(f"{self.estimator} cannot predict without a link")
         return self._predicted(X, with_offset(self.link.inverse, offset, exposure))

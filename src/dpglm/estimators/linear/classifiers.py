@@ -18,7 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from dpglm._validation import check_integer, check_one_of, check_real
-from dpglm.data.collection import ClassLabels, Collection, Output, RowPrediction, TargetMap
+from dpglm.data.collection import Collection, Output, RowPrediction, TargetMap, best_labels
 from dpglm.data.rows import DataSpec
 from dpglm.estimators._parameters import ClassifierMixin
 from dpglm.estimators._predictor import (
@@ -303,7 +303,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
 
     def _answer(self) -> Output:
         check_is_fitted(self)
-        return ClassLabels(self.classes_)
+        # A partial function, which can be pickled.
+        return functools.partial(best_labels, self.classes_)
 
     def _class_link(self) -> ClassLink:
         solution = getattr(self, "solution_", None)
