@@ -79,7 +79,7 @@ def laws(bounds, epsilon):
     found = []
     for weight in (1.0, 0.0):
         rows = prepare_rows(X, np.ones(10), data, weights=np.array([weight, *np.ones(9)]))
-        sums = clipped_loss_sums(rows, Squared(), models, bounds)
+        sums = clipped_loss_sums(rows, Squared().value, models, bounds)
         found.append(law_of([10.0, *sums], [0.0, 2.0, 4.0], epsilon))
     return found
 

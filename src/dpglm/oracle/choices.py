@@ -218,7 +218,7 @@ def choose_least_loss(
     """
     sums = clipped_loss_sums(
         oracle.rows,
-        oracle.loss if loss is None else loss,
+        oracle.loss.value if loss is None else loss,
         candidates,
         [bound] * len(candidates),
         oracle.map_blocks,
@@ -267,7 +267,7 @@ def choose_least_generalized(
     """
     spec = oracle.rows.spec
     most = spec.n_rows * spec.weight_bound
-    sums = clipped_loss_sums(oracle.rows, oracle.loss, candidates, bounds, oracle.map_blocks)
+    sums = clipped_loss_sums(oracle.rows, oracle.loss.value, candidates, bounds, oracle.map_blocks)
     scores = np.concatenate([[most * public_loss], sums + most * np.array(penalties)])
     moves = [0.0]
     for bound, penalty in zip(bounds, penalties, strict=True):

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar, final
+from typing import Any, TypeAlias, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -340,11 +340,8 @@ def locally_noised_gradient(
 # Bounded sums of losses, and of their differences between two parameters.
 
 
-class RowLoss(Protocol):
-    """A row's loss as a function of its prediction."""
-
-    def value(self, z: NDArray[Any], y: NDArray[Any], /) -> NDArray[Any]:
-        """Return the losses for predictions of shape (n,) or (n, K) and targets."""
+RowLoss: TypeAlias = Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]]
+"""Losses of rows, as a function of predictions of shape (n,) or (n, K) and of targets."""
 
 
 def clipped_loss_sums(
@@ -456,14 +453,16 @@ def noisy_loss_difference(
     """Release the sum of clipped loss differences; negative where ``w`` seems better."""
 
     def kernel(rows: Rows) -> Array:
-        return clipped_loss_difference_sum(rows, oracle.loss, bound, w, anchor, oracle.map_blocks)
+        return clipped_loss_difference_sum(
+            rows, oracle.loss.value, bound, w, anchor, oracle.map_blocks
+        )
 
     return float(oracle.noisy_sum(declared, kernel, bound * oracle.rows.spec.weight_bound)[0])
 
 
 def _losses(loss: RowLoss, block: Block, w: Array) -> Array:
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        return loss.value(block.predict(w), block.targets).astype(np.float64, copy=False)
+        return loss(block.predict(w), block.targets).astype(np.float64, copy=False)
 
 
 def _clipped(values: Array, low: float, high: float) -> Array:

@@ -107,9 +107,14 @@ def pack_symmetric(matrix: Array) -> Array:
 
 def unpack_symmetric(values: Array, size: int) -> Array:
     """Undo ``pack_symmetric``; the matrix is exactly symmetric."""
-    above = np.triu_indices(size)
+    rows, columns = np.triu_indices(size)
+    return symmetric(values / np.where(rows == columns, 1.0, math.sqrt(2.0)), size)
+
+
+def symmetric(values: Array, size: int) -> Array:
+    """Return the symmetric matrix with these entries on and above its diagonal."""
     matrix = np.zeros((size, size))
-    matrix[above] = values / np.where(above[0] == above[1], 1.0, math.sqrt(2.0))
+    matrix[np.triu_indices(size)] = values
     return np.triu(matrix, 1).T + matrix
 
 

@@ -159,7 +159,8 @@ class LeastLoss:
 
     def choose(self, models: Sequence[Array], oracle: Oracle, declared: AnyRelease) -> Array:
         """Choose a model by a release about held-out rows."""
-        return models[choose_least_loss(oracle, declared, models, self.loss_bound, self.score)]
+        score = None if self.score is None else self.score.value
+        return models[choose_least_loss(oracle, declared, models, self.loss_bound, score)]
 
 
 @final

@@ -422,7 +422,7 @@ class RepeatedSearchMethod(Composite[Outcome]):
                 method = plan.method
                 trained = take_steps(method, method.init(seed), prepared(plan, asked, seed))
                 found = finished(method, trained)
-                score = noisy_loss(asked, self.scores, found.w, self.score, self.score.bound)
+                score = noisy_loss(asked, self.scores, found.w, self.score.value, self.score.bound)
             # The first of equal scores wins; the order does not depend on the rows.
             if score < least:
                 least = score

@@ -23,6 +23,7 @@ from dpglm.inference.comparisons import Comparisons, Floats, quantile
 from dpglm.inference.effects import checked_cell, derivative, in_plain_words, mean_effects, usual
 from dpglm.inference.inference import Inference
 from dpglm.oracle.counts import Cells
+from dpglm.oracle.moments import symmetric
 from dpglm.preprocessing.encoders import TableEncoder
 from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.tabulation import Tabulation
@@ -336,9 +337,7 @@ class EffectsPart(StudyPart):
         # An error of the number of rows moves all means.
         shared = 0.0 if public is not None else (std / weights[0]) ** 2
         noise = (std / weights[1]) ** 2 * np.eye(size) + shared * np.outer(centred, centred)
-        moments = np.zeros((size, size))
-        moments[np.triu_indices(size)] = products / n_rows
-        spread = moments + np.triu(moments, 1).T - np.outer(centred, centred)
+        spread = symmetric(products / n_rows, size) - np.outer(centred, centred)
         values, vectors = np.linalg.eigh(spread)
         spread = vectors @ np.diag(np.maximum(values, 0.0)) @ vectors.T
         return StandardizedMeans(

@@ -94,7 +94,7 @@ def test_sums_equal_the_definition(layout, dtype, loss, n_outputs):
     rows = make_rows(X, y, layout=layout, dtype=dtype, n_outputs=n_outputs, weights=weights)
     candidates = [5.0 * rng.normal(size=rows.spec.coefficient_shape) for _ in range(3)]
     bounds = [0.5, 1.0, 100.0]
-    got = clipped_loss_sums(rows, loss, candidates, bounds)
+    got = clipped_loss_sums(rows, loss.value, candidates, bounds)
     augmented = np.column_stack([X, np.ones(700)])
     expected = [
         float(weights @ np.clip(loss.value(augmented @ w, y), 0.0, bound))
@@ -110,8 +110,8 @@ def test_losses_that_overflow_count_as_the_bound(dtype):
     huge = np.array([1e200, 1e200, 1e200]) if dtype == "float64" else np.full(3, 1e38)
     opposed = np.array([huge[0], -huge[0], 0.0])
     for w in (huge, np.full(3, np.inf), np.array([np.inf, -np.inf, 0.0]), np.full(3, np.nan)):
-        assert clipped_loss_sums(rows, Squared(), [w], [3.0]).tolist() == [12.0]
-    assert clipped_loss_sums(rows, Squared(), [opposed], [3.0]).tolist() == [0.0]
+        assert clipped_loss_sums(rows, Squared().value, [w], [3.0]).tolist() == [12.0]
+    assert clipped_loss_sums(rows, Squared().value, [opposed], [3.0]).tolist() == [0.0]
 
 
 def every(names, *cases):
@@ -158,8 +158,8 @@ def test_worst_neighbours_stay_within_declared_bounds(layout, dtype, loss, n_out
         for size, bound in itertools.product((0.0, 1.0, 1e8), (1e-3, 2.0, 1e6)):
             shape = a.spec.coefficient_shape
             candidates = [rng.normal(size=shape) * size / row_norm for _ in range(3)]
-            moves = clipped_loss_sums(a, loss, candidates, [bound] * 3)
-            moves -= clipped_loss_sums(b, loss, candidates, [bound] * 3)
+            moves = clipped_loss_sums(a, loss.value, candidates, [bound] * 3)
+            moves -= clipped_loss_sums(b, loss.value, candidates, [bound] * 3)
             with watching(0) as told:
                 choose_least(oracle_for(a, loss, adjacency=relation), candidates, bound, 1.0)
             sensitivity = relation.sum_sensitivity(move_allowed(told.declared))
@@ -169,8 +169,8 @@ def test_worst_neighbours_stay_within_declared_bounds(layout, dtype, loss, n_out
                 bounds = [bound, 2 * bound, 3 * bound]
                 oracle = oracle_for(a, loss, adjacency=relation)
                 choose_generalized(oracle, candidates, bounds, 1.0, 1.0, 0.1)
-            moves = clipped_loss_sums(a, loss, candidates, bounds)
-            moves -= clipped_loss_sums(b, loss, candidates, bounds)
+            moves = clipped_loss_sums(a, loss.value, candidates, bounds)
+            moves -= clipped_loss_sums(b, loss.value, candidates, bounds)
             declared = told.value[1]
             assert declared[0] == 0.0
             assert declared.max() == move_allowed(told.declared)
@@ -187,8 +187,8 @@ def test_bounds_are_attained_and_a_missing_clip_is_detected():
     half = 0.5 * largest + loss_rounding(present.spec, largest)
 
     def interval(a, b, bound):
-        moves = clipped_loss_sums(a, Logistic(), candidates, [bound] * 2)
-        moves -= clipped_loss_sums(b, Logistic(), candidates, [bound] * 2)
+        moves = clipped_loss_sums(a, Logistic().value, candidates, [bound] * 2)
+        moves -= clipped_loss_sums(b, Logistic().value, candidates, [bound] * 2)
         return np.ptp(moves)
 
     for other, relation in ((absent, ZERO_OUT), (replaced, REPLACE_ONE)):
@@ -206,7 +206,7 @@ def test_rounding_is_small_and_covers_sums_in_another_order(layout):
     rows = make_rows(X, y, layout=layout)
     shuffled = make_rows(X[rng.permutation(n)], y, layout=layout)
     w = np.array([0.3, -2.0, 1.0])
-    one, other = (clipped_loss_sums(r, Logistic(), [w], [1.0])[0] for r in (rows, shuffled))
+    one, other = (clipped_loss_sums(r, Logistic().value, [w], [1.0])[0] for r in (rows, shuffled))
     assert abs(one - other) <= loss_rounding(rows.spec, 1.0) * (n / 4096)
     assert loss_rounding(DataSpec(10**6, 100, sparse=layout == "csr"), 1.0) < 1e-6
 

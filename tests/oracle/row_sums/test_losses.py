@@ -56,7 +56,7 @@ def test_equals_the_definition(layout, dtype, loss, n_outputs, bound):
     rows = make_rows(
         X, y, layout=layout, dtype=dtype, n_outputs=n_outputs, weights=weights, weight_bound=2.0
     )
-    total = clipped_loss_difference_sum(rows, loss, bound, w, anchor)
+    total = clipped_loss_difference_sum(rows, loss.value, bound, w, anchor)
     extended = np.hstack([X, np.full((300, 1), rows.spec.intercept)])
     differences = loss.value(extended @ w, y) - loss.value(extended @ anchor, y)
     expected = np.sum(weights * np.clip(differences, -bound, bound))
@@ -122,7 +122,7 @@ def test_overflow_counts_as_the_bound():
             return np.array([np.nan, np.inf, -np.inf, 1.0]) if z.any() else np.zeros(4)
 
     rows = make_rows(np.ones((4, 3)) / 3, np.ones(4))
-    total = clipped_loss_difference_sum(rows, Broken(), 2.0, np.ones(4), np.zeros(4))
+    total = clipped_loss_difference_sum(rows, Broken().value, 2.0, np.ones(4), np.zeros(4))
     assert total[0] == 2.0 + 2.0 - 2.0 + 1.0
 
 

@@ -31,7 +31,7 @@ def ask(oracle, w, score, bound, multiplier):
     declared = noisy_loss_release(
         oracle.rows.spec, oracle.curator.adjacency, bound, GaussianNoise(multiplier)
     )
-    return noisy_loss(oracle, declared, w, score, bound)
+    return noisy_loss(oracle, declared, w, score.value, bound)
 
 
 def total(rows, w, score, adjacency=Adjacency.ZERO_OUT, bound=None):

@@ -27,7 +27,7 @@ from dpglm.oracle.linear import (
     size_sum,
     table_moment_sum,
 )
-from dpglm.oracle.moments import check_data, n_symmetric
+from dpglm.oracle.moments import check_data, n_symmetric, symmetric
 from dpglm.oracle.targets import column_sum, noisy_columns
 from dpglm.privacy import Adjacency, PrivacyBudget
 from dpglm.privacy.noise.additive import GaussianNoise
@@ -200,7 +200,7 @@ class SecondMoments(Method[State]):
             share = max(float(counts.sum()), 0.0) / weight
             noise = release.noise_std * math.sqrt(len(counts)) / weight
         return ReleasedMoments(
-            _unpacked(state[-1], d + 1),
+            symmetric(state[-1], d + 1),
             view.longest * self._declared["moments"].noise_std,
             vectors,
             share,
@@ -269,7 +269,7 @@ class SecondMoments(Method[State]):
     def _uncorrelated(self, state: State, own: NDArray[np.intp]) -> Floats:
         """Return a map of numbers to uncorrelated ones, as far as moments exceed their noise."""
         size = self.data.n_columns
-        matrix = _unpacked(state[1], size)
+        matrix = symmetric(state[1], size)
         noise = self._declared["first moments"].noise_std * self._view(state[:1]).longest
         weight = max(float(matrix[-1, -1]), noise)
         among = np.append(own, size - 1)
@@ -300,12 +300,6 @@ class SecondMoments(Method[State]):
     def _shells(self, state: State) -> Shells:
         """Return shells of squared lengths."""
         return Shells(self._coordinates(state)[2], _RATIO)
-
-
-def _unpacked(values: Floats, size: int) -> Floats:
-    matrix = np.zeros((size, size))
-    matrix[np.triu_indices(size)] = values
-    return np.triu(matrix, 1).T + matrix
 
 
 def plan_moments(
