@@ -30,17 +30,23 @@ from dpglm.tables.schema import Schema
 _SHOWN = 5
 
 
-def by_label(classes: NDArray[Any], numbers: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
-    """Return the number of the class of each label; classes are sorted."""
-    y = check_labels(classes, y)
-    indices = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
-    if not (classes[indices] == y).all():
-        unknown = sorted(set(y.tolist()) - set(classes.tolist()))
-        raise ValueError(
-            f"y has labels that are not in classes={classes.tolist()}: {unknown[:_SHOWN]}"
-        )
-    found: NDArray[Any] = numbers[indices]
-    return found
+@final
+@dataclass(frozen=True, eq=False)
+class ByLabel:
+    """Map each of the sorted labels to a number."""
+
+    labels: NDArray[Any]
+    numbers: NDArray[Any]
+
+    def __call__(self, y: NDArray[Any]) -> NDArray[Any]:
+        y, classes = check_labels(self.labels, y), self.labels
+        indices = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+        if not (classes[indices] == y).all():
+            unknown = sorted(set(y.tolist()) - set(classes.tolist()))
+            raise ValueError(
+                f"y has labels that are not in classes={classes.tolist()}: {unknown[:_SHOWN]}"
+            )
+        return self.numbers[indices]
 
 
 def target_numbers(y: NDArray[Any]) -> NDArray[np.float64]:

@@ -22,10 +22,10 @@ from dpglm.data.collection import Collection, Output, RowPrediction, TargetMap, 
 from dpglm.data.rows import DataSpec
 from dpglm.estimators._parameters import ClassifierMixin
 from dpglm.estimators._predictor import (
+    ByLabel,
     ClassPredictor,
     FitTask,
     Predictor,
-    by_label,
     check_labels,
     stated_loss,
 )
@@ -279,12 +279,11 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
             facts.declared("classes", declared.tolist())
         weights = None
         if self.class_weight is not None:
-            factors = class_factors(self.class_weight, self.classes_)
-            weights = functools.partial(by_label, self.classes_, factors)
+            weights = ByLabel(self.classes_, class_factors(self.class_weight, self.classes_))
             facts.declared("class_weight", weights_by_text(self.class_weight, self.classes_))
         n_classes = len(self.classes_)
         codes = np.arange(n_classes) if n_classes > 2 else np.array([-1, 1])
-        targets = functools.partial(by_label, self.classes_, codes)
+        targets = ByLabel(self.classes_, codes)
         return dataclasses.replace(self._task_of(n_classes), targets=targets, weights=weights)
 
     def _model(self, w: NDArray[np.float64]) -> tuple[NDArray[np.float64], Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, final
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from dpglm._validation import check_one_of, check_real
 from dpglm.certificate.statement import LABELS
 from dpglm.data.collection import TargetMap
-from dpglm.estimators._predictor import FitTask, by_label, stated_loss, target_numbers
+from dpglm.estimators._predictor import ByLabel, FitTask, stated_loss, target_numbers
 from dpglm.estimators._private import PublicFacts
 from dpglm.estimators.linear._regressor import PenalizedRegressor, PrivateRegressor
 from dpglm.problem import (
@@ -287,12 +286,12 @@ class BinomialRegressor(PenalizedRegressor):
         labels = different_labels(np.asarray(self.classes))
         if len(labels) != 2:
             raise ValueError(f"classes must be two labels, got {self.classes!r}")
-        return functools.partial(by_label, labels, np.array([0.0, 1.0]))
+        return ByLabel(labels, np.array([0.0, 1.0]))
 
     def _task(self, y: NDArray[Any] | None, facts: PublicFacts) -> FitTask:
-        task = super()._task(y, facts)
-        if self.classes is not None:
-            facts.declared(LABELS, different_labels(np.asarray(self.classes)).tolist())
+        task, numbers = super()._task(y, facts), self._numbers()
+        if isinstance(numbers, ByLabel):
+            facts.declared(LABELS, numbers.labels.tolist())
         return task
 
 
