@@ -7,11 +7,9 @@ import threading
 import zlib
 from unittest import mock
 
-import numpy as np
 import pytest
 
-from dpglm.datasets import tables
-from dpglm.privacy.noise import SystemNoise
+# The process that distributes tests runs none: only fixtures import what tests need.
 
 
 def pytest_addoption(parser):
@@ -26,6 +24,8 @@ def pytest_addoption(parser):
 @pytest.fixture(scope="session", autouse=True)
 def _data_sets_are_parsed_once():
     """Each caller gets arrays of its own."""
+    from dpglm.datasets import tables
+
     parsed = functools.cache(tables.read_csv)
 
     def copied(name):
@@ -43,6 +43,10 @@ def _noise_of_the_test(request, monkeypatch):
     """
     if request.config.getoption("--system-noise"):
         return
+    import numpy as np
+
+    from dpglm.privacy.noise import SystemNoise
+
     seed = zlib.crc32(request.node.nodeid.encode())
     monkeypatch.setattr(np.random.bit_generator, "randbits", random.Random(seed).getrandbits)
     bits = np.random.PCG64(seed)

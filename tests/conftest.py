@@ -8,13 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from dpglm.estimators import _private as _family
-from dpglm.estimators._private import warn_of_slow_sums
-from dpglm.exceptions import SlowSumsWarning
-from tests.fits import binary, last_iterate, multinomial, regression, sampled
-
-__all__ = ["binary", "last_iterate", "multinomial", "regression", "sampled"]
-
 # Ledgers and checkpoints wait for the disk whenever they write; memory does not keep them waiting.
 if os.access("/dev/shm", os.W_OK):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
@@ -44,6 +37,13 @@ def pytest_collection():
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_collect_file():
+    """Search the library and the examples for doctests, and not the tests."""
+    found = yield
+    return [one for one in found if type(one) is pytest.Module]
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_generate_tests(metafunc):
     """Leave to `make slow` all but one in n of many cases; a quick run makes no slow ones."""
     yield
@@ -66,6 +66,9 @@ def pytest_itemcollected(item):
 @pytest.fixture(scope="session", autouse=True)
 def _sums_that_are_not_compiled_were_warned_of():
     """Tests that count warnings or read output must pass without a C compiler, too."""
+    from dpglm.estimators._private import warn_of_slow_sums
+    from dpglm.exceptions import SlowSumsWarning
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SlowSumsWarning)
         warn_of_slow_sums()
@@ -74,7 +77,28 @@ def _sums_that_are_not_compiled_were_warned_of():
 @pytest.fixture(autouse=True)
 def _no_rows_were_fitted_before(monkeypatch):
     """Whether a fit warns of earlier ones must not depend on the order of tests."""
+    from dpglm.estimators import _private as _family
+
     monkeypatch.setattr(_family, "_FITS", type(_family._FITS)())
+
+
+def _fitted(name):
+    """Return a fixture: the fit of this function of ``tests.fits``, made once."""
+
+    @pytest.fixture(scope="session")
+    def fitted():
+        from tests import fits
+
+        return getattr(fits, name)()
+
+    return fitted
+
+
+binary = _fitted("fit_classifier")
+last_iterate = _fitted("fit_last_iterate")
+multinomial = _fitted("fit_multinomial")
+regression = _fitted("fit_regression")
+sampled = _fitted("fit_sampled")
 
 
 @pytest.fixture

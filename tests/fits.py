@@ -1,7 +1,6 @@
 """Small fits with certificates, model files and pages for the tests."""
 
 import numpy as np
-import pytest
 from sklearn.base import is_regressor
 
 from dpglm.estimators import LinearRegression, LogisticRegression
@@ -47,29 +46,16 @@ def fit_last_iterate(**settings):
     return fit_classifier(**{**options, **settings})
 
 
-@pytest.fixture(scope="session")
-def binary():
-    return fit_classifier()
-
-
-@pytest.fixture(scope="session")
-def multinomial():
+def fit_multinomial():
     X, y = make_rows(n_classes=3)
     return LogisticRegression(classes=[0, 1, 2], feature_bounds=(-1.0, 1.0)).fit(X, y)
 
 
-@pytest.fixture(scope="session")
-def regression():
+def fit_regression():
     X, _ = make_rows()
     bounds = ([-1.0, -2.0, -1.0], [1.0, 6.0, 3.0])
     return LinearRegression(feature_bounds=bounds, target_bounds=(-3.0, 5.0)).fit(X, X[:, 0])
 
 
-@pytest.fixture(scope="session")
-def sampled():
+def fit_sampled():
     return fit_classifier(solver=POISSON)
-
-
-@pytest.fixture(scope="session")
-def last_iterate():
-    return fit_last_iterate()

@@ -206,9 +206,9 @@ def missing_files(text):
 
 
 class TestNames:
-    @pytest.mark.parametrize("page", PAGES, ids=relative)
-    def test_links_lead_somewhere(self, page):
-        assert broken_links(page, page.read_text()) == []
+    def test_links_lead_somewhere(self):
+        found = {relative(page): broken_links(page, page.read_text()) for page in PAGES}
+        assert {page: broken for page, broken in found.items() if broken} == {}
 
     def test_broken_links_are_seen(self):
         text = "[a](#nothing) [b](nowhere.md) [c](#nowhere) [d](notation.md#rows) [e](https://a.b)"
@@ -216,11 +216,10 @@ class TestNames:
         assert found == ["#nothing", "nowhere.md", "#nowhere", "notation.md#rows"]
         assert broken_links(ROOT / "docs" / "index.md", "[a](notation.md#losses)") == []
 
-    @pytest.mark.parametrize("page", PAGES, ids=relative)
-    def test_tests_and_files_that_are_named_exist(self, page):
-        text = page.read_text()
-        assert missing_tests(text) == []
-        assert missing_files(text) == []
+    def test_tests_and_files_that_are_named_exist(self):
+        found = {relative(page): page.read_text() for page in PAGES}
+        missing = {page: [*missing_tests(text), *missing_files(text)] for page, text in found.items()}
+        assert {page: names for page, names in missing.items() if names} == {}
 
     def test_missing_ones_are_seen(self):
         here = "tests/test_docs.py::TestNames::test_missing_ones_are_seen"
@@ -230,18 +229,20 @@ class TestNames:
         ]
         assert missing_files("`docs/index.md` `docs/nowhere.md`") == ["docs/nowhere.md"]
 
-    @pytest.mark.parametrize("page", PAGES, ids=relative)
-    def test_commands_use_options_that_exist(self, page):
+    def test_commands_use_options_that_exist(self):
         click = pytest.importorskip("click")
         from dpglm.cli.commands import app
 
-        for block in blocks(page.read_text()):
+        for block in (block for page in PAGES for block in blocks(page.read_text())):
             for line in block.code.splitlines():
                 if not line.startswith("dpglm "):
                     continue
                 _, name, *arguments = shlex.split(line, comments=True)
                 command = app.commands[name]
-                command.make_parser(click.Context(command)).parse_args(arguments)
+                try:
+                    command.make_parser(click.Context(command)).parse_args(arguments)
+                except click.UsageError as error:
+                    pytest.fail(f"{line}: {error.format_message()}")
 
     def test_errata_name_a_test_or_none_yet(self):
         text = (ROOT / "docs/evidence/errata.md").read_text()
@@ -267,11 +268,10 @@ class TestApi:
         }
         assert exporting - {"dpglm.cli"} <= set(PUBLIC)
 
-    @pytest.mark.parametrize("name", PUBLIC)
-    def test_every_public_name_is_documented(self, name):
-        module = importlib.import_module(name)
-        for member in api_pages.public_names(module):
-            assert api_pages.summary(module, member).endswith("."), member
+    def test_every_public_name_is_documented(self):
+        for module in map(importlib.import_module, PUBLIC):
+            for member in api_pages.public_names(module):
+                assert api_pages.summary(module, member).endswith("."), member
 
     def test_an_undocumented_name_is_seen(self):
         module = types.ModuleType("bare")

@@ -91,9 +91,12 @@ def imports(
             yield from imports(ast.iter_child_nodes(node), names, of_types)
 
 
+parsed = functools.cache(ast.parse)
+
+
 @functools.cache
 def module(name: str, text: str, names: frozenset[str]) -> Module:
-    return Module(name, frozenset(imports([ast.parse(text)], names)))
+    return Module(name, frozenset(imports([parsed(text)], names)))
 
 
 def read(sources: Mapping[str, str]) -> dict[str, Module]:
@@ -205,7 +208,7 @@ def repeated_classes(sources):
     defined = collections.Counter(
         node.name
         for text in sources.values()
-        for node in ast.parse(text).body
+        for node in parsed(text).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
     return [name for name, count in defined.items() if count > 1]

@@ -352,10 +352,11 @@ def reserved(targets: Sequence[Path], *, force: bool, room: bool = True) -> Iter
                     claims.enter_context(_claimed(hidden, target))
                     stages.setdefault(target.parent, hidden)
             outputs = Outputs(targets, stages, force)
+            # Zeros might be stored as nothing.
+            filler = os.urandom(_ROOM if room else 0)
             for draft in outputs.drafts.values() if room else ():
                 with open(_room_of(draft), "wb") as file:
-                    # Zeros might be stored as nothing.
-                    file.write(os.urandom(_ROOM))
+                    file.write(filler)
                     file.flush()
                     os.fsync(file.fileno())
             # Another command may have ended meanwhile.

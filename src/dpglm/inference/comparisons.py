@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import math
 import re
@@ -39,18 +40,20 @@ def quantile(level: float, degrees_of_freedom: float) -> float:
 def root_of(covariance: Floats) -> Floats:
     """Return a root of a covariance matrix that is semidefinite up to rounding."""
     values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
-    root: Floats = vectors * np.sqrt(np.maximum(values, 0.0))
-    return root
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
 def largest_errors(root: Floats, degrees_of_freedom: float) -> Floats:
     """Simulate the largest studentized error of ``root @ z``; rows of ``root`` have norm 1."""
-    if not len(root):
-        return np.zeros(_DRAWS)
+    return _simulated(root.tobytes(), root.shape, degrees_of_freedom)
+
+
+@functools.lru_cache(maxsize=64)
+def _simulated(root: bytes, shape: tuple[int, ...], degrees_of_freedom: float) -> Floats:
     # A fixed seed keeps results reproducible; these draws are not privacy noise.
     random = np.random.default_rng(0)
-    z = random.standard_normal((_DRAWS, root.shape[1]))
-    largest: Floats = np.abs(z @ root.T).max(axis=1)
+    z = random.standard_normal((_DRAWS, shape[1]))
+    largest = np.abs(z @ np.frombuffer(root).reshape(shape).T).max(axis=1, initial=0.0)
     if math.isfinite(degrees_of_freedom):
         largest /= np.sqrt(random.chisquare(degrees_of_freedom, _DRAWS) / degrees_of_freedom)
     return largest
@@ -82,9 +85,7 @@ def corrected(
         return np.minimum(1.0, size * p_values), critical
     order = np.argsort(p_values, kind="stable")
     stepped = np.maximum.accumulate((size - np.arange(size)) * p_values[order])
-    adjusted = np.empty(size)
-    adjusted[order] = np.minimum(1.0, stepped)
-    return adjusted, critical
+    return np.minimum(1.0, stepped)[np.argsort(order)], critical
 
 
 _ZERO_SUM = 1e-9
@@ -426,12 +427,11 @@ def table_of_tests(title: str, tests: Mapping[str, WaldTest], unknown: tuple[str
         SummaryColumn(name, np.array([one.statistic for one in found]), "statistic", sure),
         SummaryColumn(f"P>{name}", np.array([one.p_value for one in found]), "probability", sure),
     )
-    about = (
+    notes = [
         "Wald tests that all effects of a term are zero, given all other terms (type III, for the "
         "coding of the model: with an interaction, a main effect is the effect at the reference "
         "or at zero of the other column). They include sampling error and privacy noise."
-    )
-    notes = [about]
+    ]
     if math.isfinite(freedom):
         notes.append(f"The F statistics have {freedom:.4g} degrees of freedom in the denominator.")
     if unknown:

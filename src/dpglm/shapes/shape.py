@@ -407,6 +407,5 @@ def half_widths(
         critical = quantile(level ** (1.0 / len(errors)), degrees_of_freedom)
     else:
         root = dense[moves] @ root_of(covariance) / errors[moves, np.newaxis]
-        largest = largest_errors(root, degrees_of_freedom)
-        critical = float(np.quantile(largest, level))
+        critical = float(np.quantile(largest_errors(root, degrees_of_freedom), level))
     return np.asarray(critical * errors)
