@@ -1,5 +1,6 @@
 """The best of a random number of tries: bounds against mechanisms that can be computed."""
 
+import functools
 import itertools
 import math
 
@@ -91,10 +92,15 @@ def pairs():
     yield plain / plain.sum(), moved / moved.sum()
 
 
+@functools.cache
+def best_pairs(law):
+    """Return the pairs, each with the laws of the best of several draws."""
+    return [(p, q, best_of(p, law), best_of(q, law)) for p, q in pairs()]
+
+
 def excesses(law, bound):
     """True delta over its bound for every pair and many epsilons."""
-    for p, q in pairs():
-        best_p, best_q = best_of(p, law), best_of(q, law)
+    for p, q, best_p, best_q in best_pairs(law):
         delta = lambda e, p=p, q=q: hockey_stick(p, q, e)  # noqa: E731
         for epsilon in (0.1, 0.3, 0.5, 0.8, 1.2, 2.0):
             yield hockey_stick(best_p, best_q, epsilon) - bound(law, delta, epsilon)
