@@ -352,8 +352,7 @@ def reserved(targets: Sequence[Path], *, force: bool, room: bool = True) -> Iter
                     claims.enter_context(_claimed(hidden, target))
                     stages.setdefault(target.parent, hidden)
             outputs = Outputs(targets, stages, force)
-            # Zeros might be stored as nothing.
-            filler = os.urandom(_ROOM if room else 0)
+            filler = os.urandom(_ROOM if room else 0)  # Zeros might be stored as nothing.
             for draft in outputs.drafts.values() if room else ():
                 with open(_room_of(draft), "wb") as file:
                     file.write(filler)

@@ -516,8 +516,8 @@ _MOST_BLOCKS = 32
 @contextlib.contextmanager
 def threads_over(n_entries: int) -> Iterator[BlockMap]:
     """Threads over parts of ``n_entries``, each with a single-threaded BLAS, where that pays."""
-    threads = cpu_count()
-    if threads == 1 or n_entries < _PARALLEL_ENTRIES:
+    threads = cpu_count() if n_entries >= _PARALLEL_ENTRIES else 1  # Counting reads files.
+    if threads == 1:
         yield SERIAL
         return
     with (

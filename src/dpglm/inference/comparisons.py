@@ -427,11 +427,12 @@ def table_of_tests(title: str, tests: Mapping[str, WaldTest], unknown: tuple[str
         SummaryColumn(name, np.array([one.statistic for one in found]), "statistic", sure),
         SummaryColumn(f"P>{name}", np.array([one.p_value for one in found]), "probability", sure),
     )
-    notes = [
+    about = (
         "Wald tests that all effects of a term are zero, given all other terms (type III, for the "
         "coding of the model: with an interaction, a main effect is the effect at the reference "
         "or at zero of the other column). They include sampling error and privacy noise."
-    ]
+    )
+    notes = [about]
     if math.isfinite(freedom):
         notes.append(f"The F statistics have {freedom:.4g} degrees of freedom in the denominator.")
     if unknown:

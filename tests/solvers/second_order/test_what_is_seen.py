@@ -197,8 +197,9 @@ def test_numbers_keep_their_precision_next_to_many_levels(monkeypatch):
             numbers = rng.uniform(-1, 1, size=(10_000, 3))
             levels = rng.integers(100, size=(10_000, 1)) == np.arange(1, 100)
             y = (numbers @ truth + rng.logistic(size=10_000) > 0).astype(int)
-            model = LogisticRegression(epsilon=2.0, C=np.inf, classes=[0, 1], row_norm=2.0, inference=True)
-            fit = model.set_params(random_state=seed).fit(np.hstack([numbers, levels]), y)
+            model = LogisticRegression(C=np.inf, classes=[0, 1], row_norm=2.0, inference=True)
+            model.set_params(epsilon=2.0, random_state=seed)
+            fit = model.fit(np.hstack([numbers, levels]), y)
             deviations = fit.inference_.standard_errors[1:4]
             assert (np.abs(fit.coef_[0, :3] - truth) < 4.0 * deviations).all()
             found.append(deviations)
