@@ -259,14 +259,19 @@ def checked(function: CallableT) -> CallableT:
         setattr(function, "__init__", checked(vars(function)["__init__"]))  # noqa: B010
         return function
     signature: inspect.Signature = inspect.signature(function)
+    parameters = signature.parameters
+    by_place = [key for key, one in parameters.items() if one.kind is one.POSITIONAL_OR_KEYWORD]
     known = inspect.unwrap(function).__globals__
     # Read at the first call, when all modules are loaded.
     tests: dict[str, _Test] = {}
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        for name, value in signature.bind(*args, **kwargs).arguments.items():
-            one = signature.parameters[name]
+        given = dict(zip(by_place, args, strict=False)) | kwargs
+        if len(given) < len(args) + len(kwargs) or not given.keys() <= parameters.keys():
+            given = signature.bind(*args, **kwargs).arguments
+        for name, value in given.items():
+            one = parameters[name]
             if name not in tests:
                 is_given = isinstance(one.annotation, str) and one.kind is not one.VAR_KEYWORD
                 tests[name] = _test(one.annotation, known) if is_given else lambda _: True

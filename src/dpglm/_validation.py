@@ -50,7 +50,7 @@ def check_integer(name: str, value: object, *, least: int, most: int | None = No
 
     Without ``most`` it is below 2**256.
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < least:
+    if isinstance(value, bool) or not isinstance(value, (int, numbers.Integral)) or value < least:
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
     if int(value).bit_length() > _MOST_BITS:
         raise ValueError(f"{name} must be an integer below 2**{_MOST_BITS}, got a larger one")
@@ -120,7 +120,7 @@ def check_real(
 
 def is_number(value: Any) -> TypeGuard[float]:
     """Whether a value is a real number, without overflow as a float."""
-    if isinstance(value, bool) or not isinstance(value, (float, numbers.Real)):
+    if isinstance(value, bool) or not isinstance(value, (float, int, numbers.Real)):
         return False
     try:
         float(value)

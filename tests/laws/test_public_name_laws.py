@@ -106,6 +106,7 @@ def raw_errors(call: Callable[..., Any], values: Sequence[Any] = JSON) -> dict[s
     return found
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("package", PACKAGES)
 def test_public_names_end_in_errors_of_ours(
     package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

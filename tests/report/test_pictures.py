@@ -1,5 +1,6 @@
 """Every picture is fit to be published, whatever names are in it."""
 
+import os
 import pickle
 import subprocess
 import sys
@@ -279,6 +280,6 @@ class TestNotebooks:
             capture_output=True,
             text=True,
             check=False,
-            env={"PYTHONPATH": ":".join(sys.path), "PATH": ""},
+            env={**os.environ, "PYTHONPATH": ":".join(sys.path), "PATH": ""},
         )
         assert done.stdout == "False\n", done.stderr

@@ -17,8 +17,8 @@ _FUNCTIONS = {"exp": "EXP", "log": "LN", "sqrt": "SQRT", "arctan": "ATAN", "floo
 _DOUBLE = "DOUBLE PRECISION"
 # Databases and parsers limit the depth of an expression.
 _MOST_TERMS = 50
-# Characters that Python's ``str.strip`` removes and ANSI's TRIM leaves.
-BLANKS = "".join(one for one in map(chr, range(sys.maxunicode)) if one.isspace() and one != " ")
+# Characters that Python's ``str.strip`` removes and ANSI's TRIM leaves; all are below U+10000.
+BLANKS = "".join(one for one in map(chr, range(1 << 16)) if one.isspace() and one != " ")
 
 
 def as_sql(scoring: Scoring) -> str:

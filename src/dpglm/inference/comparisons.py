@@ -53,7 +53,7 @@ def _simulated(root: bytes, shape: tuple[int, ...], degrees_of_freedom: float) -
     # A fixed seed keeps results reproducible; these draws are not privacy noise.
     random = np.random.default_rng(0)
     z = random.standard_normal((_DRAWS, shape[1]))
-    largest = np.abs(z @ np.frombuffer(root).reshape(shape).T).max(axis=1, initial=0.0)
+    largest: Floats = np.abs(z @ np.frombuffer(root).reshape(shape).T).max(axis=1, initial=0.0)
     if math.isfinite(degrees_of_freedom):
         largest /= np.sqrt(random.chisquare(degrees_of_freedom, _DRAWS) / degrees_of_freedom)
     return largest

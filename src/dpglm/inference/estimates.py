@@ -261,8 +261,7 @@ class Estimates:
     @property
     def covariance(self) -> NDArray[np.float64]:
         """Covariance of the coefficients, due to sampling and privacy noise."""
-        total: NDArray[np.float64] = self.sampling + self.privacy
-        return total
+        return np.asarray(self.sampling + self.privacy)
 
     def standard_errors(self, quadratic: Quadratic = np.diag) -> NDArray[np.float64]:
         """Return standard errors of the coefficients, or of linear combinations of them.

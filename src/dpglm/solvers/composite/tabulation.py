@@ -53,8 +53,7 @@ class Grid:
     @property
     def single(self) -> NDArray[np.bool_]:
         """Cells of one key, with equal scores."""
-        result: NDArray[np.bool_] = np.diff(self.bounds) == 1
-        return result
+        return np.asarray(np.diff(self.bounds) == 1)
 
     def places(self, keys: NDArray[np.int64]) -> NDArray[np.intp]:
         """Return the cell of each key."""
@@ -218,8 +217,7 @@ class Refined:
         upto = upto / upto[-1] if upto[-1] > 0.0 else (places + 1) / len(places)
         even = np.clip(np.ceil(upto * n_even - 1e-9).astype(np.intp), 1, n_even) - 1
         begins = np.unique([*grid.places(np.array(self.cuts, np.int64)), *heavy, *(heavy + 1)])
-        result: NDArray[np.intp] = even + np.searchsorted(begins, places, side="right")
-        return result
+        return np.asarray(even + np.searchsorted(begins, places, side="right"))
 
 
 @final

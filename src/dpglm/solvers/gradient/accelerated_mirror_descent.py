@@ -98,8 +98,7 @@ class EntropyMap(MirrorMap):
         logits = np.log(np.maximum(z, _TINY)) - step_size / self.radius * gradient
         with np.errstate(under="ignore"):
             weights = np.exp(logits - logits.max())
-        result: Floats = self.radius * (weights / weights.sum())
-        return result
+        return np.asarray(self.radius * (weights / weights.sum()))
 
     def reach(self, dimension: int) -> float:
         return self.radius**2 * math.log(dimension)
@@ -138,8 +137,7 @@ class PNormMap(MirrorMap):
         if not v.any():
             # All but the largest entries of a huge dual vanish by rounding.
             v = np.where(np.abs(dual) == largest, np.sign(dual), 0.0)
-        result: Floats = self.radius * (v / np.abs(v).sum())
-        return result
+        return np.asarray(self.radius * (v / np.abs(v).sum()))
 
     def reach(self, dimension: int) -> float:
         return 0.5 * self.radius**2 / (_order(dimension) - 1.0)

@@ -124,8 +124,7 @@ class Given(Schedule):
                 f"values must be one for each of the {n_steps} steps, got {len(self.values)}"
             )
         values = np.array(self.values)
-        result: Floats = values / values.max()
-        return result
+        return np.asarray(values / values.max())
 
 
 def in_levels(factors: Floats, levels: int) -> Floats:
