@@ -2,9 +2,8 @@
 
 import importlib.util
 
-import pytest
-
 from benchmarks.constants import NOT_TUNED, PACKAGES, SRC, numbers, tuned
+from tests.slowly import together
 
 LIMIT = 60
 
@@ -20,7 +19,7 @@ def test_tuned_numbers_are_constants_below_their_command():
         assert importlib.util.find_spec(one.command) is not None, one
 
 
-@pytest.mark.parametrize("place", [place for places in NOT_TUNED.values() for place in places])
+@together("place", [place for places in NOT_TUNED.values() for place in places])
 def test_exceptions_exist(place):
     file, _, owner = place.partition(": ")
     assert file.startswith(PACKAGES)

@@ -19,6 +19,7 @@ from packaging.version import Version
 
 import dpglm
 import hatch_build
+from tests.slowly import together
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -108,7 +109,7 @@ class TestConstraints:
         names = [canonicalize_name(pin.name) for pin in pins]
         assert len(set(names)) == len(names)
 
-    @pytest.mark.parametrize("requirement", _requirements(), ids=str)
+    @together("requirement", _requirements(), ids=str)
     def test_each_requirement_is_pinned_to_an_allowed_version(self, requirement):
         pins = {canonicalize_name(pin.name): pin for pin in _pins()}
         (spec,) = pins[canonicalize_name(requirement.name)].specifier

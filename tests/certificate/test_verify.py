@@ -16,6 +16,7 @@ from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.solvers.gradient.noisy_gd_method import NoisyGDMethod
 from tests.fits import N_ROWS, POISSON, fit_classifier
 from tests.forgeries import both, double, everywhere, forged, half, part_of, put
+from tests.slowly import together
 
 RELATIONS = [one.value for one in Adjacency]
 
@@ -162,7 +163,7 @@ def names_of(forgeries):
 
 
 class TestForgeries:
-    @pytest.mark.parametrize(("part", "forge"), FORGERIES, ids=names_of(FORGERIES))
+    @together(("part", "forge"), FORGERIES, ids=names_of(FORGERIES))
     def test_is_found(self, binary, part, forge):
         document = json.loads(json.dumps(binary.privacy_.to_dict()))
         forge(document)

@@ -14,6 +14,7 @@ import pytest
 from dpglm._json import parse
 from dpglm.cli import main
 from dpglm.cli.console import plain
+from tests.slowly import together
 
 STEERING = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202ereversed\r"
 
@@ -89,7 +90,7 @@ def test_a_view_in_the_place_of_records_is_not_computed(run, files):
     assert "the tables are not the tables of a ledger" in done.stderr
 
 
-@pytest.mark.parametrize(
+@together(
     ("content", "says"),
     [
         (b"", "is not a JSON file"),
@@ -106,7 +107,7 @@ def test_a_view_in_the_place_of_records_is_not_computed(run, files):
     ],
     ids=lambda value: None,
 )
-@pytest.mark.parametrize("kind", ["schema", "model", "certificate", "ledger"])
+@together("kind", ["schema", "model", "certificate", "ledger"])
 def test_hostile_json_gives_one_line(run, files, fails, kind, content, says):
     (files / "x.json").write_bytes(content)
     command = {

@@ -24,6 +24,7 @@ from dpglm.privacy import Adjacency, ApproximateDP, gdp
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.events import Composed, Repeated, canonical
 from tests.preprocessing.support import LAYOUTS, dense, make_rows, oracle_of
+from tests.slowly import together
 
 STEPS = {
     "center": Center(),
@@ -44,9 +45,9 @@ def spent_by(planned):
     return canonical(Composed(tuple(Repeated(one.event, one.count) for one in planned.releases)))
 
 
-@pytest.mark.parametrize("name", STEPS)
-@pytest.mark.parametrize("adjacency", list(Adjacency))
-@pytest.mark.parametrize("mu", [0.01, 0.3, 3.0])
+@together("name", STEPS)
+@together("adjacency", list(Adjacency))
+@together("mu", [0.01, 0.3, 3.0])
 def test_releases_are_mu_gdp(name, adjacency, mu):
     planned = STEPS[name].plan(DATA, mu, adjacency)
     if not planned.releases:
@@ -62,9 +63,9 @@ def test_releases_are_mu_gdp(name, adjacency, mu):
     assert accountant_for(event, adjacency).delta(event, adjacency, 0.1 * mu) > half
 
 
-@pytest.mark.parametrize("name", STEPS)
-@pytest.mark.parametrize(("layout", "dtype"), LAYOUTS)
-@pytest.mark.parametrize("adjacency", list(Adjacency))
+@together("name", STEPS)
+@together(("layout", "dtype"), LAYOUTS)
+@together("adjacency", list(Adjacency))
 def test_run_equals_plan(name, layout, dtype, adjacency):
     X = np.random.default_rng(0).normal(size=(500, 3)) * [1.0, 0.1, 2.0] + [1.0, 0.0, 0.0]
     rows = make_rows(X, layout=layout, dtype=dtype, row_norm=4.0, intercept=4.0)

@@ -28,6 +28,7 @@ from dpglm.problem import OneVsRest, Problem, Softmax, Squared, SquaredHinge
 from dpglm.solvers import NoisyGD
 from tests.laws.budgets import examples
 from tests.planted import pythonic
+from tests.slowly import together
 
 BACKENDS = {
     "compiled, C": np.ascontiguousarray,
@@ -209,8 +210,8 @@ def test_shortened_row_leaves_other_contributions_unchanged(layout, dtype):
 
 @every_backend
 @every_dtype
-@pytest.mark.parametrize("given_weights", [None, np.full(5, 9.0)], ids=["none", "heavy"])
-@pytest.mark.parametrize("weight_bound", [0.1, 0.5, 1.0 / 3.0])
+@together("given_weights", [None, np.full(5, 9.0)], ids=["none", "heavy"])
+@together("weight_bound", [0.1, 0.5, 1.0 / 3.0])
 def test_no_row_weighs_more_than_the_bound(backend, dtype, given_weights, weight_bound):
     """Rows without weights once counted as one where less was declared: half the noise for 0.5."""
     X = np.full((5, 2), 0.5)

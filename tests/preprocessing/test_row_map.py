@@ -13,6 +13,7 @@ from dpglm.oracle.moments import row_by_row_product
 from dpglm.preprocessing import RowMap
 from dpglm.preprocessing.base import dense_spec
 from tests.preprocessing.support import LAYOUTS, dense, make_rows
+from tests.slowly import together
 
 RNG = np.random.default_rng(0)
 MAPS = {
@@ -46,8 +47,8 @@ def test_rows_targets_and_weights_are_as_they_should(name, layout, dtype, row_by
     assert mapped.spec.sparse is False
 
 
-@pytest.mark.parametrize(("layout", "dtype"), LAYOUTS)
-@pytest.mark.parametrize(
+@together(("layout", "dtype"), LAYOUTS)
+@together(
     "matrix",
     [
         np.full(2, 1e300),
@@ -59,7 +60,7 @@ def test_rows_targets_and_weights_are_as_they_should(name, layout, dtype, row_by
     ],
     ids=["huge", "tiny", "opposite", "matrix", "cancelling", "uneven"],
 )
-@pytest.mark.parametrize("row_norm", [1e-3, 1.0, 1e15])
+@together("row_norm", [1e-3, 1.0, 1e15])
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
 def test_no_row_is_longer_than_the_bound_whatever_the_map(layout, dtype, matrix, row_norm):
     X = np.array([[1.0, 1.0], [1e30, -1e30], [0.0, 0.0], [1e-30, 0.0], [-1.0, 1.0]])

@@ -30,6 +30,7 @@ from dpglm.report import load_model, save_model
 from dpglm.solvers import NoisyGD
 from tests.fits import make_rows
 from tests.laws.test_loss_laws import CASES
+from tests.slowly import together
 
 LOSSES = {repr(case.loss): case.loss for case in CASES}
 BINARY = {name: loss for name, loss in LOSSES.items() if loss.target is Target.BINARY}
@@ -45,7 +46,7 @@ def test_all_losses_are_here():
     assert concrete == {type(loss) for loss in LOSSES.values()}
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@together("name", LOSSES)
 def test_links_fit_their_targets(name):
     link, target = LOSSES[name].link, LOSSES[name].target
     if target is Target.BINARY:

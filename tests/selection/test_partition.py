@@ -10,11 +10,12 @@ import pytest
 from dpglm.privacy.budget import Adjacency
 from dpglm.selection.method import part_sizes, partition
 from dpglm.solvers.parts.defaults import stage_seed
+from tests.slowly import together
 
 
-@pytest.mark.parametrize("n_rows", [2, 3, 7, 100, 10_001])
-@pytest.mark.parametrize("n_parts", [1, 2, 6])
-@pytest.mark.parametrize("fraction", [1e-9, 0.2, 0.5, 1.0 - 1e-9])
+@together("n_rows", [2, 3, 7, 100, 10_001])
+@together("n_parts", [1, 2, 6])
+@together("fraction", [1e-9, 0.2, 0.5, 1.0 - 1e-9])
 def test_sizes_add_up_and_every_part_has_a_row(n_rows, n_parts, fraction):
     if n_rows <= n_parts:
         with pytest.raises(ValueError, match=f"n_rows must be at least {n_parts + 1}"):

@@ -35,6 +35,7 @@ from dpglm.solvers import (
     pure_gd,
 )
 from dpglm.solvers.minimizer.objective_perturbation import ObjectivePerturbationMethod
+from tests.slowly import together
 
 SMALL = DataSpec(1000, 20, target_low=-1.0, target_high=1.0)
 BUDGET = ApproximateDP(1.0, 1e-5)
@@ -50,7 +51,7 @@ CODES = Preprocessed([Center(intercept=0.25)], STEPS, [0.03])
 CODES_WHITENED = Preprocessed([Center(intercept=0.25), Whiten()], STEPS, [0.03, None])
 
 
-@pytest.mark.parametrize(
+@together(
     ("loss", "budget", "data", "expected"),
     [
         (Logistic(), BUDGET, SMALL, Newton()),

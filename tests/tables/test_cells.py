@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from dpglm.tables.cells import Vocabulary, as_cells, as_numbers, check_unique
+from tests.slowly import together
 
 COLUMN = "column 'x'"
 GAP = "row 2: the value is missing"
@@ -93,7 +94,7 @@ class TestNumbers:
         with pytest.raises(ValueError, match=r"'x', row 2: .* is not a number"):
             as_numbers(values, COLUMN)
 
-    @pytest.mark.parametrize(
+    @together(
         "cells",
         [
             [[1.0], [2.0]],
@@ -106,7 +107,7 @@ class TestNumbers:
             [1 + 0j, 1.0],
         ],
     )
-    @pytest.mark.parametrize("wrap", ["list", "objects", "pandas", "pyarrow"])
+    @together("wrap", ["list", "objects", "pandas", "pyarrow"])
     def test_cells_of_several_values_are_not_missing(self, cells, wrap):
         objects = np.empty(2, dtype=object)
         objects[:] = cells

@@ -13,6 +13,7 @@ from dpglm import describe
 from dpglm.tables.files import Dialect, read_table, storage_types, write_table
 from dpglm.tables.schema import Schema
 from tests.cli.conftest import files, frame, run  # noqa: F401
+from tests.slowly import together
 
 CELLS = {"Größe": ["1.234,5", "0,25", ""], "Stadt": ["Köln", "Łódź", "a;b"], "y": ["a", "b", "a"]}
 
@@ -48,10 +49,10 @@ def check(path, dialect):
 NUMBERS = {"decimal": ",", "thousands": "."}
 
 
-@pytest.mark.parametrize("ending", ["", ".gz", ".zst", ".zip"])
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "iso8859-2"])
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-@pytest.mark.parametrize("first", ["", "sep=;", '"sep=;"'])
+@together("ending", ["", ".gz", ".zst", ".zip"])
+@together("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "iso8859-2"])
+@together("end", ["\n", "\r\n"])
+@together("first", ["", "sep=;", '"sep=;"'])
 def test_all_dialects_give_the_same_cells(tmp_path, ending, encoding, end, first):
     content = ((first + end if first else "") + text(end=end)).encode(encoding)
     path = tmp_path / f"rows.csv{ending}"

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from dpglm.datasets import load_adult, load_california_housing
 from dpglm.tables.schema import Schema
+from tests.slowly import together
 
 PLAIN = {
     "columns": {
@@ -82,7 +83,7 @@ class TestJson:
         document["how to fill this in"] = ["..."]
         assert Schema.from_dict(document) == schema
 
-    @pytest.mark.parametrize(
+    @together(
         ("path", "value", "says"),
         [
             ("columns", ..., "keys columns, provenance"),

@@ -15,6 +15,7 @@ from dpglm.data.stream.stored import MappedRows
 from dpglm.estimators.linear.classifiers import class_factors, weights_by_text
 from dpglm.report import load_model, save_model
 from dpglm.solvers import NoisyGD
+from tests.slowly import together
 
 N = 60
 KEYS = {
@@ -79,8 +80,8 @@ def test_a_key_of_any_type_that_means_a_label_is_that_label(classes, key, tmp_pa
     np.testing.assert_array_equal(loaded.predict(X), fitted.predict(X))
 
 
-@pytest.mark.parametrize("kind", [LogisticRegression, LinearSVC, RobustClassifier])
-@pytest.mark.parametrize(
+@together("kind", [LogisticRegression, LinearSVC, RobustClassifier])
+@together(
     ("classes", "wrong", "message"),
     [
         ([0, 1], {2: 1.0}, r"keys among the classes \[0, 1\], got 2"),

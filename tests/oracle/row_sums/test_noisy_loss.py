@@ -17,6 +17,7 @@ from dpglm.privacy.releases import Curator
 from dpglm.problem import IdentityLink, Logistic, LogLink
 from dpglm.selection.choices import AbsoluteError, Misclassification
 from tests.audit.attack import released_sums
+from tests.slowly import together
 
 SCORES = [
     Misclassification(),
@@ -57,9 +58,9 @@ def rows_and_one(n, row, target, weight, dtype="float64", is_sparse=False):
 
 
 @every_score
-@pytest.mark.parametrize("kind", [("float64", False), ("float32", False), ("float64", True)])
-@pytest.mark.parametrize("n", [1, 2, 1000])
-@pytest.mark.parametrize("size", [1e-2, 1.0, 1e30])
+@together("kind", [("float64", False), ("float32", False), ("float64", True)])
+@together("n", [1, 2, 1000])
+@together("size", [1e-2, 1.0, 1e30])
 def test_one_row_changes_half_the_bound_at_most(score, kind, n, size):
     dtype, is_sparse = kind
     w = np.array([2.0, -1e3, 0.5])

@@ -11,14 +11,15 @@ from dpglm.privacy.accounting.accountant import least_epsilon, reduce_event
 from dpglm.privacy.accounting.mixture import _MixtureProfile
 from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import Composed, Gaussian, ProjectedGaussian, Repeated
+from tests.slowly import together
 
 
 def profile(*events):
     return _MixtureProfile(reduce_event(Composed(events), Adjacency.ZERO_OUT))
 
 
-@pytest.mark.parametrize("mu", [1e-6, 0.01, 0.3, 1.0, 5.0, 40.0])
-@pytest.mark.parametrize("epsilon", [0.0, 0.01, 1.0, 10.0, 100.0])
+@together("mu", [1e-6, 0.01, 0.3, 1.0, 5.0, 40.0])
+@together("epsilon", [0.0, 0.01, 1.0, 10.0, 100.0])
 def test_gaussian_at_any_delta(mu, epsilon):
     exact = gdp.log_delta(epsilon, mu)
     if exact > -1e6:

@@ -39,6 +39,7 @@ from dpglm.privacy.noise.exact import (
 )
 from dpglm.privacy.selection.choices import exponential_mechanism, permute_and_flip
 from tests.privacy.noise.support import Script, bad_functions, bits_to_uniform
+from tests.slowly import together
 
 SCALE = 2.0**24.7
 SIGNIFICANCE = 1e-4
@@ -722,10 +723,8 @@ def test_ties_of_digits_are_decided_by_the_next_digit() -> None:
         assert coins(words, 3, q).tolist() == [True, expected, False]
 
 
-@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 100_000])
-@pytest.mark.parametrize(
-    "q", [0.0, 5e-324, 2.0**-64, 1e-12, 0.05, 0.0625, 0.5, 1.0 - 2.0**-53, 1.0]
-)
+@together("size", [0, 1, 7, 8, 9, 100_000])
+@together("q", [0.0, 5e-324, 2.0**-64, 1e-12, 0.05, 0.0625, 0.5, 1.0 - 2.0**-53, 1.0])
 def test_every_size_and_probability_is_defined(size: int, q: float) -> None:
     mask = bernoulli(SystemNoise(), size, q)
     assert mask.shape == (size,)

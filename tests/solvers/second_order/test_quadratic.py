@@ -24,6 +24,7 @@ from dpglm.problem import (
 )
 from dpglm.solvers.second_order.likelihood import minimize_quadratic
 from dpglm.solvers.second_order.preconditioner import Basis
+from tests.slowly import together
 
 D = 5
 PENALTIES = [
@@ -58,8 +59,8 @@ def objective(w, matrix, vector, basis, problem, penalized, center):
     return float(value) + problem.regularizer.value(w[:penalized])
 
 
-@pytest.mark.parametrize("penalized", [D, D - 1])
-@pytest.mark.parametrize(("penalty", "constraint"), PAIRS, ids=repr)
+@together("penalized", [D, D - 1])
+@together(("penalty", "constraint"), PAIRS, ids=repr)
 def test_no_feasible_point_nearby_is_better(penalized, penalty, constraint):
     problem = Problem(Squared(), penalty, constraint)
     arguments = (*example()[:3], problem, penalized, example()[3])
@@ -81,8 +82,8 @@ def test_equals_a_general_purpose_optimiser(penalty):
     np.testing.assert_allclose(minimize_quadratic(*arguments), found.x, atol=1e-5)
 
 
-@pytest.mark.parametrize("penalized", [D, D - 1])
-@pytest.mark.parametrize(("penalty", "constraint"), PAIRS, ids=repr)
+@together("penalized", [D, D - 1])
+@together(("penalty", "constraint"), PAIRS, ids=repr)
 def test_number_is_that_many_identities(penalized, penalty, constraint):
     _, vector, basis, center = example()
     arguments = vector, basis, Problem(Squared(), penalty, constraint), penalized, center

@@ -5,6 +5,7 @@ import pytest
 
 from dpglm.tables.described import CountedColumn, bin_edges, counted_columns, given_edges
 from dpglm.tables.schema import Schema
+from tests.slowly import together
 
 AGE = CountedColumn("age", (17.0, 20.0, 30.0, 40.0), n_parts=10)
 SCHEMA = Schema.from_dict(
@@ -88,8 +89,8 @@ def test_whole_numbers_have_bins_of_whole_numbers():
     ]
 
 
-@pytest.mark.parametrize("most", range(1, 30))
-@pytest.mark.parametrize(("low", "high"), [(17, 90), (-1e6, 3.7e6), (0.0, 1e-3), (-7.3, -7.2)])
+@together("most", range(1, 30))
+@together(("low", "high"), [(17, 90), (-1e6, 3.7e6), (0.0, 1e-3), (-7.3, -7.2)])
 def test_edges_are_in_order_and_not_too_many(low, high, most):
     edges = bin_edges(low, high, most)
     assert edges[0] == low

@@ -8,6 +8,7 @@ import formulaic
 import numpy as np
 import pytest
 
+from tests.slowly import together
 from tests.tables.formula.formulas import SCHEMA, table_of
 
 LEARNING = ["center(x)", "scale(x)", "standardize(x)", "poly(x, 2)", "cr(x, df=4)", "cc(x, df=4)",
@@ -88,14 +89,14 @@ def tripwire(monkeypatch):
 
 
 class TestNothingRuns:
-    @pytest.mark.parametrize("term", HOSTILE)
+    @together("term", HOSTILE)
     def test_on_the_right(self, tripwire, term):
         for formula in (f"y ~ {term}", f"y ~ x + {term}:sex", term):
             with pytest.raises(ValueError, match=r"formula|one '~'"):
                 SCHEMA.with_formula(formula)
         assert tripwire == []
 
-    @pytest.mark.parametrize("term", HOSTILE)
+    @together("term", HOSTILE)
     def test_on_the_left(self, tripwire, term):
         with pytest.raises(ValueError, match="formula"):
             SCHEMA.with_formula(f"{term} ~ x")
@@ -126,7 +127,7 @@ def test_steps_not_known_to_be_row_wise_are_named(term):
         SCHEMA.with_formula(f"y ~ age + {term}")
 
 
-@pytest.mark.parametrize(
+@together(
     ("formula", "words"),
     [
         ("y ~ bs(x)", r"'bs\(x\)': bs needs df= or knots="),
