@@ -141,7 +141,7 @@ def check_one_of(name: str, value: object, allowed: Sequence[str]) -> str:
 
 def namespace(x: Any) -> Any:
     """Return the namespace of arrays like ``x``: NumPy, or the Array API of torch."""
-    if type(x).__module__.partition(".")[0] != "torch":
+    if isinstance(x, np.ndarray) or type(x).__module__.partition(".")[0] != "torch":
         return np
     try:
         import array_api_compat.torch

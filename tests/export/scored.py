@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -44,11 +45,11 @@ def sqlite(sql: str, table: Table, kinds: Kinds) -> NDArray[np.float64]:
 
 
 def duck(sql: str, table: Table, kinds: Kinds) -> NDArray[np.float64]:
-    with duckdb.connect() as connection:
+    rows, row = rows_of(table), f"({', '.join('?' * (1 + len(kinds)))})"
+    with duckdb.connect(config={"threads": 1}) as connection:
         connection.execute(created(kinds))
-        marks = ", ".join("?" * (1 + len(kinds)))
-        for row in rows_of(table):
-            connection.execute(f"INSERT INTO rows_to_score VALUES ({marks})", row)
+        marks = ", ".join([row] * len(rows))
+        connection.execute(f"INSERT INTO rows_to_score VALUES {marks}", [*itertools.chain(*rows)])
         return np.array(connection.execute(_selected(sql)).fetchall(), dtype=np.float64)
 
 

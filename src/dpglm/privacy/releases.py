@@ -346,14 +346,14 @@ class Curator:
             return answer
         name = declared.quantity
         if isinstance(value.value, np.ndarray) and isinstance(answer, np.ndarray):
-            scaled = np.clip(answer / declared.noise_std, -1e100, 1e100)
+            scaled = np.maximum(np.minimum(answer / declared.noise_std, 1e100), -1e100)
         else:
             # The size of a computed value is not comparable with its noise.
             scaled = np.full(1, math.inf)
         if name in self._sums and self._sums[name][0].shape != scaled.shape:
             name = f"{name} {scaled.shape}"
         total, squares, count = self._sums.get(name, (0.0, 0.0, 0))
-        self._sums[name] = total + scaled, squares + float(np.sum(scaled**2)), count + 1
+        self._sums[name] = total + scaled, squares + float(np.vdot(scaled, scaled)), count + 1
         return answer
 
     def _drawn(self, declared: Release[V, R], value: V) -> R:
