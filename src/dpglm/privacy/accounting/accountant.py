@@ -400,6 +400,7 @@ def least_epsilon(delta: Curve, target: float) -> float:
     epsilon 0.1 is not reported as slightly more. It is ``inf`` if it would be far above 1e6, and
     for a target of 0 that the curve does not have at 0.
     """
+    delta = functools.cache(delta)
     # At 0 a curve may need too large a grid; the result is a bound without it, too.
     with contextlib.suppress(TooCostlyError):
         if delta(0.0) <= target:
