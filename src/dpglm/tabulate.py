@@ -243,8 +243,7 @@ def nearest_counts(estimates: _Floats, variances: _Floats, total: float) -> _Flo
     sums, weights = np.cumsum(estimates[order]), np.cumsum(variances[order])
     thresholds = (sums - total) / weights
     last = np.flatnonzero(estimates[order] / variances[order] > thresholds)[-1]
-    nearest: _Floats = np.maximum(estimates - thresholds[last] * variances, 0.0)
-    return nearest
+    return np.asarray(np.maximum(estimates - thresholds[last] * variances, 0.0))
 
 
 def nearest_table(estimates: _Floats, rows: _Floats, columns: _Floats) -> _Floats:

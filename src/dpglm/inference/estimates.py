@@ -145,8 +145,7 @@ class Estimates:
 
         def mapped(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
             full = units.covariance(covariance)[np.ix_(order, order)]
-            symmetric: NDArray[np.float64] = 0.5 * (full + full.T)
-            return symmetric
+            return np.asarray(0.5 * (full + full.T))
 
         names = (*([INTERCEPT] if has_intercept else []), *map(str, feature_names))
         basis = np.eye(len(uncertainty.center)) if basis is None else basis

@@ -259,8 +259,7 @@ def _onto_simplex(v: FloatArray, radius: float) -> FloatArray:
     descending = np.sort(v, axis=None)[::-1]
     thresholds = (np.cumsum(descending) - radius) / np.arange(1, v.size + 1)
     support = int(np.count_nonzero(descending > thresholds))
-    result: FloatArray = np.maximum(v - thresholds[support - 1], 0)
-    return result
+    return np.asarray(np.maximum(v - thresholds[support - 1], 0))
 
 
 def _integrate_to_tail(function: Callable[[FloatArray], FloatArray], dimension: int) -> float:

@@ -104,7 +104,13 @@ class LinearUnits:
         """
         slopes = 1.0 / np.asarray(scale, dtype=np.float64)
         shifts = -np.asarray(center, dtype=np.float64) * slopes
-        return cls.of_blocks([(sparse.diags_array(slopes), shifts)], intercept, names)
+        # As ``of_blocks``, which takes longer than a step of a small fit.
+        n, moved, own = len(slopes), np.flatnonzero(shifts), [intercept] if intercept else []
+        entries = np.concatenate([slopes, shifts[moved], own])
+        places = np.concatenate([np.arange(n), moved, [n] * len(own)]).astype(np.int32)
+        ends = np.array([*range(n + 1), len(entries)], np.int32)
+        matrix = sparse.csr_array((entries, places, ends), shape=(n + 1, n + len(own)))
+        return cls(matrix, names=None if names is None else tuple(names))
 
     @classmethod
     def of_blocks(
@@ -168,8 +174,7 @@ class LinearUnits:
         ndarray of shape (n_coefficients + 1, n_coefficients + 1)
         """
         half = self.matrix @ np.asarray(covariance, dtype=np.float64)
-        mapped: NDArray[np.float64] = (self.matrix @ half.T).T
-        return mapped
+        return np.asarray((self.matrix @ half.T).T)
 
     def after(self, inner: LinearUnits) -> LinearUnits:
         """Return the map that applies ``inner`` first, then this one.

@@ -409,7 +409,6 @@ def term_scales(
         along = (turned.T @ (weighted @ pooled)) ** 2
         variances = np.square(unit * SCALE_GRID)[:, np.newaxis]
         grown = 1.0 + variances * np.maximum(squares, 0.0)
-        result: Floats = 0.5 * (variances * along / grown - np.log(grown)).sum(axis=1)
-        return result
+        return np.asarray(0.5 * (variances * along / grown - np.log(grown)).sum(axis=1))
 
     return scale_laws(profile, np.full(len(roots), unit), unit)

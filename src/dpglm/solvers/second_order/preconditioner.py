@@ -36,8 +36,7 @@ class Basis:
     @property
     def scales(self) -> Floats:
         """Factors of noise in the coordinates, for each coefficient."""
-        result: Floats = np.linalg.norm(self.vectors, axis=1)
-        return result
+        return np.asarray(np.linalg.norm(self.vectors, axis=1))
 
     def columns(self, means: Floats, deviations: Floats, data: DataSpec) -> Floats:
         """Return the matrix from a row's coordinates to its standardised columns."""

@@ -160,8 +160,7 @@ def _indicators(name: str, column: CategoricalColumn, reference: Any = None) -> 
 
 
 def _indicated(column: str, codes: Floats, cells: Cells) -> Floats:
-    values: Floats = codes[cells[column]]
-    return values
+    return np.asarray(codes[cells[column]])
 
 
 def _looked_up(column: CategoricalColumn, kept: Sequence[int], weights: Sequence[Score]) -> Score:
