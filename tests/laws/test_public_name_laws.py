@@ -86,7 +86,8 @@ def raw_error(call: Callable[..., Any], arguments: dict[str, Any]) -> Exception 
     except (OSError, ImportError, PlanMismatchError):
         return None
     except Exception as error:  # noqa: BLE001 - a user would get it raw
-        last = Path(traceback.extract_tb(error.__traceback__)[-1].filename).parts
+        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+        last = Path(frame.f_code.co_filename).parts
         return None if isinstance(error, ValueError) and {"dpglm", "sklearn"} & {*last} else error
     return None
 

@@ -68,7 +68,12 @@ def listening(
         exact, also = way.read(value)
         own = self.noise
         self.noise = own if answers is None else answers
-        draw = mock.Mock(side_effect=getattr(way.module, way.draws))
+        drawn, last = getattr(way.module, way.draws), []
+
+        def draw(*args: Any, **more: Any) -> Any:
+            last[:] = args
+            return drawn(*args, **more)
+
         try:
             with mock.patch.object(way.module, way.draws, draw):
                 answer = honest(self, declared, value)
@@ -78,7 +83,7 @@ def listening(
             answer = earlier.asked[position].answer
         elif way.adds:
             answer = reach * answer
-        made_for = way.made_for(declared, also, *draw.call_args.args)
+        made_for = way.made_for(declared, also, *last)
         seen.asked.append(Asked(exact, declared, also, made_for, answer))
         return answer
 

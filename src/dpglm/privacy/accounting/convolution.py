@@ -96,7 +96,7 @@ def transform(
 
 def dot(a: Array, b: Array) -> float:
     """Sum of products; threads of linear algebra cost more here than the product itself."""
-    return float(np.sum(a * b))
+    return float(np.add.reduce(a * b))
 
 
 def _grid_points(low: float, high: float, width: float, even_cells: int) -> NDArray[np.int64]:

@@ -74,13 +74,13 @@ class Grid:
         parts = np.stack([~heavy * self.expected, counts, ~heavy])
         levels = [np.pad(parts, ((0, 0), (0, pad)))]
         for _ in range(depth - 1):
-            levels.append(levels[-1].reshape(3, -1, 2).sum(axis=2))
+            levels.append(levels[-1][:, ::2] + levels[-1][:, 1::2])
         rows = np.array([max(n_rows - float(own.sum()), 0.0)])
         for level in reversed(levels):
             prior, seen, size = level.reshape(3, -1, 2).transpose(0, 2, 1)
-            left = rows * prior[0] / np.maximum(prior.sum(axis=0), _TINY)
-            part = size[0] / np.maximum(size.sum(axis=0), 1.0)
-            change = seen[0] + part * (rows - seen.sum(axis=0)) - left
+            left = rows * prior[0] / np.maximum(prior[0] + prior[1], _TINY)
+            part = size[0] / np.maximum(size[0] + size[1], 1.0)
+            change = seen[0] + part * (rows - (seen[0] + seen[1])) - left
             variance = noise_std**2 * part * size[1]
             signal = (_UNSURE * np.minimum(left, rows - left)) ** 2
             signal = np.maximum(signal, change**2 - 9.0 * variance) + _TINY
