@@ -34,7 +34,6 @@ from dpglm.privacy.noise.additive import (
 from dpglm.privacy.noise.source import Observer
 from dpglm.privacy.releases import Bounded, Curator, Mechanism, Release, check_can_be_asked
 from tests.laws.mechanisms import CASES, SUM, mechanisms_of_dpglm
-from tests.slowly import together
 
 ZERO_OUT, REPLACE_ONE = Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 
@@ -84,7 +83,7 @@ def test_settings_are_validated(field, values):
             dataclasses.replace(honest, **{field: value})
 
 
-@together("bad", [0.0, -1.0, math.nan, math.inf])
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
 @every_case
 def test_a_mechanism_that_cannot_be_is_refused(case, bad):
     for name in ("noise_multiplier", "epsilon", "curvature_ratio", "failure"):
@@ -94,7 +93,7 @@ def test_a_mechanism_that_cannot_be_is_refused(case, bad):
 
 
 @every_case
-@together("adjacency", list(Adjacency), ids=str)
+@pytest.mark.parametrize("adjacency", list(Adjacency), ids=str)
 def test_the_event_and_the_noise_are_those_of_the_formulas(case, adjacency):
     declared = declare(case.mechanism, adjacency, rounding=0.25, count=4)
     if isinstance(case.event, Pure) and isinstance(declared.event, Pure):
@@ -142,7 +141,7 @@ def test_multipliers_can_be_changed_where_they_decide_the_cost(case):
         assert getattr(changed, other) == getattr(case.mechanism, other)
 
 
-@together("bound", [0.0, 5e-324, 2.0**-462, 2.0**460, 1e300])
+@pytest.mark.parametrize("bound", [0.0, 5e-324, 2.0**-462, 2.0**460, 1e300])
 @every_case
 def test_noise_that_floats_cannot_hold_is_refused(case, bound):
     honest = declare(GaussianNoise(1.0))
@@ -252,7 +251,7 @@ def test_terms_that_stay_secret_have_the_noise_that_was_declared():
 
 
 @every_case
-@together("adjacency", list(Adjacency), ids=str)
+@pytest.mark.parametrize("adjacency", list(Adjacency), ids=str)
 def test_a_mechanism_comes_back_from_json(case, adjacency):
     document = encode(case.mechanism, Mechanism)
     assert decode(Mechanism, document) == case.mechanism
