@@ -64,14 +64,9 @@ def write_description(
     description : Description
         Result of ``dpglm.describe``.
     path : path-like
-        The file.
+        The file; an OSError is raised if it cannot be written.
     **options
         Options of ``description_page``.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written.
     """
     write_text(path, description_page(description, **options))
 

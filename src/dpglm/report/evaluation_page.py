@@ -63,14 +63,9 @@ def write_evaluation(evaluation: Evaluation, path: str | os.PathLike[str], **opt
     evaluation : Evaluation
         Result of ``dpglm.evaluate``.
     path : path-like
-        The file.
+        The file; an OSError is raised if it cannot be written.
     **options
         Options of ``evaluation_page``.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written.
     """
     write_text(path, evaluation_page(evaluation, **options))
 

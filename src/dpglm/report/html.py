@@ -157,14 +157,9 @@ def write_report(estimator: Any, path: str | os.PathLike[str], **options: Any) -
     estimator : fitted estimator of dpglm, PrivatePipeline, or Pipeline of scikit-learn
         See ``report_page``.
     path : path-like
-        The file.
+        The file; an OSError is raised if it cannot be written.
     **options
         Options of ``report_page``.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written.
     """
     write_text(path, report_page(estimator, **options))
 

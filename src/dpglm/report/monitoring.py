@@ -180,16 +180,9 @@ class Monitoring:
         Parameters
         ----------
         path : path-like
-            The file.
+            The file; an OSError is raised if it cannot be written.
         title : str, optional
-            Heading.
-
-        Raises
-        ------
-        ImportError
-            If Jinja2 is not installed (``pip install 'dpglm[report]'``).
-        OSError
-            If the file cannot be written.
+            Heading; other errors are those of ``page``.
         """
         write_text(path, self.page(title=title))
 

@@ -175,12 +175,7 @@ class Shapes(Mapping[str, Shape]):
         Parameters
         ----------
         path : path-like
-            The file.
-
-        Raises
-        ------
-        OSError
-            If it cannot be written.
+            The file; an OSError is raised if it cannot be written.
         """
         import csv
         import io
