@@ -11,6 +11,7 @@ from scipy.special import ndtri
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec
 from dpglm.exceptions import PlanMismatchError
+from dpglm.oracle import choices
 from dpglm.privacy import (
     Adjacency,
     ApproximateDP,
@@ -23,7 +24,6 @@ from dpglm.privacy import (
 )
 from dpglm.privacy.noise import SeededNoise, additive
 from dpglm.problem import Logistic, Problem
-from dpglm.selection import choices
 from dpglm.selection import search as search_module
 from dpglm.selection.search import Candidate, HeldOutSearch, RepeatedSearch
 from dpglm.solvers import Constant, NoisyGD, run

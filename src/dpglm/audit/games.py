@@ -19,25 +19,10 @@ from dpglm.exceptions import PlanMismatchError
 from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import RandomlyRepeated
 from dpglm.privacy.events.compositions import leaves
-from dpglm.privacy.noise import NoiseSource, bernoulli
-from dpglm.privacy.noise.additive import (
-    GaussianLinearTerm,
-    GaussianNoise,
-    L2LinearTerm,
-    L2Noise,
-    LocalGaussianNoise,
-    ProjectedGaussianNoise,
-)
+from dpglm.privacy.noise import NoiseSource, additive, bernoulli
 from dpglm.privacy.noise.source import Observer
 from dpglm.privacy.releases import AnyRelease, Mechanism
-from dpglm.privacy.selection.choices import (
-    BoundedScores,
-    ExponentialMechanism,
-    ExponentialMechanismOverRuns,
-    GeneralizedExponentialMechanism,
-    PermuteAndFlip,
-    generalized_scores,
-)
+from dpglm.privacy.selection import choices
 from dpglm.solvers.base import Plan
 from dpglm.solvers.run import run
 
@@ -144,7 +129,7 @@ def _heads(scores: ArrayLike, sensitivity: float, epsilon: float) -> Array:
 
 # Observed runs: all releases, and their laws on the same or other rows.
 
-SECRET = (GaussianLinearTerm, L2LinearTerm)
+SECRET = (additive.GaussianLinearTerm, additive.L2LinearTerm)
 """Mechanisms with draws that enter a computation and are never released."""
 
 
@@ -253,34 +238,36 @@ def _around(value: Any, scale: float, *, is_gaussian: bool = True) -> NoiseLaw:
     return NoiseLaw(np.array(value, dtype=np.float64), scale, is_gaussian)
 
 
-def _generalized(declared: Any, value: BoundedScores) -> ChoiceLaw:
+def _generalized(declared: Any, value: choices.BoundedScores) -> ChoiceLaw:
     mechanism = declared.mechanism
     relation, diameter = declared.adjacency, declared.diameter
     scores, bounds = value
     sensitivities = [relation.sum_sensitivity(one, diameter) for one in bounds]
-    scores = generalized_scores(scores, sensitivities, mechanism.epsilon, mechanism.failure)
+    scores = choices.generalized_scores(scores, sensitivities, mechanism.epsilon, mechanism.failure)
     return choice_law(scores, 1.0, mechanism.epsilon)
 
 
 # The law of each mechanism for a release and its value; those of others are unknown.
 _LAWS: Mapping[type[Mechanism[Any, Any]], Callable[[Any, Any], Law]] = MappingProxyType(
     {
-        ExponentialMechanism: lambda declared, scores: choice_law(
+        choices.ExponentialMechanism: lambda declared, scores: choice_law(
             scores, declared.sensitivity, declared.mechanism.epsilon
         ),
-        ExponentialMechanismOverRuns: lambda declared, runs: choice_law(
+        choices.ExponentialMechanismOverRuns: lambda declared, runs: choice_law(
             runs[0], declared.sensitivity, declared.mechanism.epsilon, runs[1]
         ),
-        GaussianNoise: lambda declared, value: _around(value, declared.scale.std),
-        GeneralizedExponentialMechanism: _generalized,
-        L2Noise: lambda declared, value: _around(value, declared.scale.std, is_gaussian=False),
-        LocalGaussianNoise: lambda declared, messages: _around(
+        additive.GaussianNoise: lambda declared, value: _around(value, declared.scale.std),
+        choices.GeneralizedExponentialMechanism: _generalized,
+        additive.L2Noise: lambda declared, value: _around(
+            value, declared.scale.std, is_gaussian=False
+        ),
+        additive.LocalGaussianNoise: lambda declared, messages: _around(
             messages[0], declared.scale.std * math.sqrt(messages[1])
         ),
-        PermuteAndFlip: lambda declared, scores: flip_law(
+        choices.PermuteAndFlip: lambda declared, scores: flip_law(
             scores, declared.sensitivity, declared.mechanism.epsilon
         ),
-        ProjectedGaussianNoise: lambda declared, value: _around(value, declared.scale.std),
+        additive.ProjectedGaussianNoise: lambda declared, value: _around(value, declared.scale.std),
     }
 )
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from dpglm._registry import require
 from dpglm._validation import in_one_line
+from dpglm.data import partitions
 from dpglm.data.collection import Collection, Preparation
 from dpglm.data.dask import (
     ChunkFacts,
@@ -34,13 +35,6 @@ from dpglm.data.dask import (
     digest_of,
     prepared_partition,
     seed_of_draws,
-)
-from dpglm.data.partitions import (
-    Partition,
-    PartitionFacts,
-    Workers,
-    rows_on,
-    with_one_blas_thread,
 )
 from dpglm.data.rows import Floats, FloatType, Rows
 from dpglm.data.stream.arrow import ArrowRows, RowEncoder, encoded_rows
@@ -186,7 +180,7 @@ class Call:
             return self.function(*(_value(one, store) for one in self.arguments))
         kept = store.kept(self.token, lambda: self.function(store.place, store.rows))
         # A partition itself is pickled in one piece, with its arrays.
-        return Partition(*kept)
+        return partitions.Partition(*kept)
 
 
 def _value(handle: Any, store: Store) -> Any:
@@ -199,7 +193,7 @@ def _value(handle: Any, store: Store) -> Any:
 def _own(handles: Sequence[Call], store: Store) -> Any:
     """Compute the handle of a partition."""
     handle = handles[store.place : store.place + 1]
-    return with_one_blas_thread(handle[0], store) if handle else None
+    return partitions.with_one_blas_thread(handle[0], store) if handle else None
 
 
 def by_partition(found: Iterable[tuple[int, bytes]], count: int | None) -> list[Any]:
@@ -361,7 +355,7 @@ def _forget(tokens: tuple[str, ...]) -> None:
 
 
 @final
-class SparkWorkers(Workers):
+class SparkWorkers(partitions.Workers):
     """Executors of Spark. A handle is a recipe, computed again in each pass but for its source.
 
     All sums are added up on the driver: Spark refuses more than ``spark.driver.maxResultSize``.
@@ -382,7 +376,7 @@ class SparkWorkers(Workers):
 
 def _prepared(
     settings: Settings, groups: GroupsOfPartitions | None, index: int, rows: Encoded
-) -> tuple[PartitionFacts, Rows]:
+) -> tuple[partitions.PartitionFacts, Rows]:
     """Prepare a partition. The digest of its rows is that of the prepared ones."""
     rows = rows.with_targets
     y = rows.y if rows.offset is None else np.column_stack([rows.y, rows.offset])
@@ -581,7 +575,7 @@ class SparkRows(Collection):
         settings, token = Settings(how, name, self._source.recipe.key), secrets.token_hex(8)
         prepare = functools.partial(_prepared, settings, self._groups)
         sources = [Call(prepare, token=token)] * len(self._source.lengths)
-        return rows_on(SparkWorkers(self._source, token), sources, how.spec)
+        return partitions.rows_on(SparkWorkers(self._source, token), sources, how.spec)
 
     def apply(self, function: Callable[..., NDArray[Any]]) -> NDArray[Any]:
         return np.concatenate(self._source.ask(lambda store: store.rows.rows.apply(function)))

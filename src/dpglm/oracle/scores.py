@@ -14,15 +14,8 @@ import numpy as np
 from dpglm._validation import Array, finite, like, namespace
 from dpglm.data.compiled.kernels import ScoreSum, row_by_row_product, score_sum
 from dpglm.data.rows import AnyArrays, Block, DataSpec, Kernel
+from dpglm.oracle import moments
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.moments import (
-    RUN_ROWS,
-    n_symmetric,
-    pack_symmetric,
-    products_of,
-    sum_of,
-    unpack_symmetric,
-)
 from dpglm.oracle.rounding import RowSum, norm_margin, slack_of_row, sums_and_slack
 from dpglm.privacy.budget import Unit
 from dpglm.privacy.releases import SumRelease
@@ -135,7 +128,7 @@ class ClippedScores:
         sums = curvature_sum(oracle.rows.spec, self.clip, self.square, with_variance=with_variance)
         values = self._mean_products(oracle, declared, block_sums, sums)
         return [
-            unit * self.curvature * unpack_symmetric(part, size)
+            unit * self.curvature * moments.unpack_symmetric(part, size)
             for part, (_, unit) in zip(values.reshape(len(asked), -1), asked, strict=True)
         ]
 
@@ -152,12 +145,12 @@ class ClippedScores:
             if not of_groups:
                 return at.product_sum("squares", block)
             scores = at.score_sum(block)
-            return pack_symmetric(scores[..., :, None] * scores[..., None, :])
+            return moments.pack_symmetric(scores[..., :, None] * scores[..., None, :])
 
         within = self.squares_within**2 if of_groups else 1.0
         sums = score_product_sum(oracle.rows.spec, self.clip)
         values = self._mean_products(oracle, declared, products, sums, within)
-        return self.slope**2 * unpack_symmetric(values, self.basis.shape[1])
+        return self.slope**2 * moments.unpack_symmetric(values, self.basis.shape[1])
 
     def _mean_products(
         self,
@@ -198,14 +191,14 @@ class _AtPoint:
             return compiled
         total: Any = 0.0
         for z, f, targets, weights in self._runs(block):
-            total = total + sum_of(block, f * self._slopes(z, targets) * weights, z)
+            total = total + moments.sum_of(block, f * self._slopes(z, targets) * weights, z)
         return cast("Array", total)
 
     def product_sum(self, of: ScoreSum, block: Block) -> Array:
         """Sum z z^T, each times its factor; packed."""
         total: Any = self._compiled_sum(of, block)
         if total is not None:
-            return pack_symmetric(total)
+            return moments.pack_symmetric(total)
         total = 0.0
         for z, f, targets, weights in self._runs(block):
             if of == "squares":
@@ -213,8 +206,8 @@ class _AtPoint:
             else:
                 factors = f * weights * self._bends(z, targets)
                 factors = factors * f if of == "variance" else factors
-            total = total + products_of(block, factors, z)
-        return pack_symmetric(total)
+            total = total + moments.products_of(block, factors, z)
+        return moments.pack_symmetric(total)
 
     def score_and_limits(self, columns: Array, cuts_slopes: bool, block: Block) -> Array:
         """Sum scores, in units of ``slope``, and ``limits_of`` in their slack."""
@@ -224,12 +217,12 @@ class _AtPoint:
         margin = norm_margin(scores.basis.shape[1])
         for z, f, targets, weights in self._runs(block):
             xp, slopes = namespace(z), self._slopes(z, targets)
-            total = total + sum_of(block, f * slopes * weights, z)
+            total = total + moments.sum_of(block, f * slopes * weights, z)
             squares = (f * slopes / scores.clip) ** 2 * xp.einsum("ij,ij->i", z, z)
             kept = xp.abs(slopes) < (1.0 if cuts_slopes else 0.0)
             limits = limits_of(f / margin, self.product(z, like(z, columns)), kept)
             limits = slack_of_row(self.spec, squares, limits)
-            met = met + sum_of(block, xp.ones_like(f) * weights, limits)
+            met = met + moments.sum_of(block, xp.ones_like(f) * weights, limits)
         return cast("Array", sums_and_slack(self.spec, total, met, scores.clip * scores.within))
 
     def _compiled_sum(self, of: ScoreSum, block: Block) -> Array | None:
@@ -252,8 +245,8 @@ class _AtPoint:
         margin, features = norm_margin(scores.basis.shape[1]), block.features()
         xp = namespace(features)
         basis = like(features, scores.basis)
-        for start in range(0, len(features), RUN_ROWS):
-            run = slice(start, start + RUN_ROWS)
+        for start in range(0, len(features), moments.RUN_ROWS):
+            run = slice(start, start + moments.RUN_ROWS)
             rows = xp.asarray(features[run], dtype=xp.float64)
             z = self.product(rows, basis[: spec.n_features])
             if spec.intercept > 0.0:
@@ -348,7 +341,7 @@ def curvature_sum(
     """
     return RowSum(
         "Hessians and variances of scores" if with_variance else "Hessian sum",
-        (1 + with_variance) * n_symmetric(data.n_columns),
+        (1 + with_variance) * moments.n_symmetric(data.n_columns),
         curvature_bound(clip, square, with_variance=with_variance),
         directions=data.n_columns,
         opposition=0.0,
@@ -365,5 +358,5 @@ def score_product_sum(data: DataSpec, clip: float) -> RowSum:
 
     Privacy: the inner product of ``h h^T`` and ``k k^T`` is ``<h, k>^2``.
     """
-    bound, size = (clip * data.weight_bound) ** 2, n_symmetric(data.n_columns)
+    bound, size = (clip * data.weight_bound) ** 2, moments.n_symmetric(data.n_columns)
     return RowSum("sum of squared scores", size, bound, weighted=False, power=2, opposition=0.0)

@@ -14,15 +14,7 @@ from scipy import sparse
 from dpglm._validation import check_integer, check_real
 from dpglm.data.maps import Embedding, GaussianEmbedding, RowMap, embedded_spec
 from dpglm.data.rows import SMALLEST, DataSpec
-from dpglm.oracle.choices import (
-    CELLS,
-    UNBOUNDED_RADII,
-    noisy_medians,
-    noisy_radius,
-    noisy_unbounded_radius,
-    rank_release,
-    unbounded_radius_release,
-)
+from dpglm.oracle import choices
 from dpglm.oracle.counts import noisy_clipped_mean, noisy_mean, row_sum, rows_in_radii
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import (
@@ -191,17 +183,17 @@ class InstanceOptimalCenter(Preprocessor):
         of_radius = bounded_range_epsilon(mu * math.sqrt(_RADIUS))
         noise = GaussianNoise(1.0 / (mu * math.sqrt(_MEAN)))
         return (
-            rank_release("median along a direction", adjacency, of_median, d),
-            rank_release("radius around medians", adjacency, of_radius),
+            choices.rank_release("median along a direction", adjacency, of_median, d),
+            choices.rank_release("radius around medians", adjacency, of_radius),
             rows_in_radii(data).release(data, adjacency, noise),
         )
 
     def learn(self, oracle: Oracle, planned: PlannedStep, seed: int) -> RowMap:
         data, (of_medians, of_radius, of_mean) = planned.data, planned.releases
         basis = random_basis(data.n_features, seed)
-        medians = noisy_medians(oracle, of_medians, basis)
+        medians = choices.noisy_medians(oracle, of_medians, basis)
         center = nearest_mean(basis @ medians, data)
-        radius = noisy_radius(oracle, of_radius, center, 2.0 * data.row_norm, _WITHIN)
+        radius = choices.noisy_radius(oracle, of_radius, center, 2.0 * data.row_norm, _WITHIN)
         mean = noisy_clipped_mean(oracle, of_mean, center, radius)
         return RowMap(nearest_mean(mean, data), np.ones(data.n_features))
 
@@ -268,16 +260,16 @@ class ClipToQuantile(Preprocessor):
 
     def releases(self, data: DataSpec, mu: float, adjacency: Adjacency) -> tuple[AnyRelease, ...]:
         if not self.unbounded:
-            return (rank_release("radius of rows", adjacency, bounded_range_epsilon(mu)),)
+            return (choices.rank_release("radius of rows", adjacency, bounded_range_epsilon(mu)),)
         quantile, epsilon = self._quantile(data, mu), pure_epsilon(mu)
-        return (unbounded_radius_release(data, adjacency, quantile, epsilon),)
+        return (choices.unbounded_radius_release(data, adjacency, quantile, epsilon),)
 
     def _quantile(self, data: DataSpec, mu: float) -> float:
         """Return the quantile, or the largest that the choice reaches up to its error."""
         if self.quantile is not None:
             return self.quantile
         epsilon = pure_epsilon(mu) if self.unbounded else bounded_range_epsilon(mu)
-        radii = UNBOUNDED_RADII.size if self.unbounded else CELLS
+        radii = choices.UNBOUNDED_RADII.size if self.unbounded else choices.CELLS
         missed = 2.0 * math.log(radii * float(data.n_rows) ** 2) / epsilon
         return max(_LEAST_QUANTILE, 1.0 - missed / data.n_rows)
 
@@ -291,10 +283,10 @@ class ClipToQuantile(Preprocessor):
         data, (declared,) = planned.data, planned.releases
         origin = np.zeros(data.n_features)
         if self.unbounded:
-            radius = noisy_unbounded_radius(oracle, declared, origin)
+            radius = choices.noisy_unbounded_radius(oracle, declared, origin)
         else:
             quantile = self._quantile(data, planned.mu)
-            radius = noisy_radius(oracle, declared, origin, data.row_norm, quantile)
+            radius = choices.noisy_radius(oracle, declared, origin, data.row_norm, quantile)
         return RowMap(origin, np.full(data.n_features, 1.0 / radius))
 
 

@@ -17,19 +17,8 @@ from numpy.typing import NDArray
 from scipy.special import gammaincc, gammainccinv, gammaincinv, ndtr
 
 from dpglm._validation import Array
+from dpglm.privacy import events
 from dpglm.privacy.budget import Adjacency
-from dpglm.privacy.events import (
-    BoundedRange,
-    Event,
-    Gaussian,
-    GaussianMechanism,
-    Laplace,
-    LastIterate,
-    PerturbedObjective,
-    PoissonSampled,
-    ProjectedGaussian,
-    Pure,
-)
 
 _NODES, _WEIGHTS = (np.asarray(part) for part in np.polynomial.legendre.leggauss(64))
 
@@ -40,7 +29,7 @@ Curves: TypeAlias = tuple[Curve, Curve]
 
 
 @functools.singledispatch
-def curves(event: Event, adjacency: Adjacency) -> Curves:
+def curves(event: events.Event, adjacency: Adjacency) -> Curves:
     """Return the hockey-stick divergences of a mechanism, computed from their definition."""
     raise ValueError(f"event must be a mechanism with known curves, got {event!r}")
 
@@ -56,24 +45,24 @@ def bounded_curves(top: float, inside: Callable[[Array], Array]) -> Curves:
 
 
 @curves.register
-def _(event: Pure, adjacency: Adjacency) -> Curves:
+def _(event: events.Pure, adjacency: Adjacency) -> Curves:
     top = event.epsilon
     return bounded_curves(top, lambda e: -np.expm1(e - top) / (1.0 + math.exp(-top)))
 
 
 @curves.register
-def _(event: Laplace, adjacency: Adjacency) -> Curves:
+def _(event: events.Laplace, adjacency: Adjacency) -> Curves:
     top = 1.0 / event.noise_multiplier
     return bounded_curves(top, lambda e: -np.expm1(0.5 * (e - top)))
 
 
 @curves.register
-def _(event: BoundedRange, adjacency: Adjacency) -> Curves:
+def _(event: events.BoundedRange, adjacency: Adjacency) -> Curves:
     top = event.epsilon
     return bounded_curves(top, lambda e: np.expm1(0.5 * (e - top)) ** 2 / -math.expm1(-top))
 
 
-def _mu_squared_of_last_iterate(event: LastIterate) -> float:
+def _mu_squared_of_last_iterate(event: events.LastIterate) -> float:
     c = event.contraction
     # (1 - c^t)/(1 + c^t) (1 + c)/(1 - c), the first factor without cancellation for c near 1.
     amplified = math.inf
@@ -83,10 +72,10 @@ def _mu_squared_of_last_iterate(event: LastIterate) -> float:
     return min(float(event.steps), amplified) / event.noise_multiplier**2
 
 
-MU_SQUARED: Mapping[type[GaussianMechanism], Callable[[Any], float]] = MappingProxyType(
+MU_SQUARED: Mapping[type[events.GaussianMechanism], Callable[[Any], float]] = MappingProxyType(
     {
-        Gaussian: lambda event: event.noise_multiplier**-2,
-        LastIterate: _mu_squared_of_last_iterate,
+        events.Gaussian: lambda event: event.noise_multiplier**-2,
+        events.LastIterate: _mu_squared_of_last_iterate,
     }
 )
 """The square of mu of each Gaussian mechanism, by another formula than its own."""
@@ -103,13 +92,13 @@ def _gaussian_curve(mu: float, epsilon: Array) -> Array:
 
 
 @curves.register
-def _(event: GaussianMechanism, adjacency: Adjacency) -> Curves:
+def _(event: events.GaussianMechanism, adjacency: Adjacency) -> Curves:
     delta = functools.partial(_gaussian_curve, MU_SQUARED[type(event)](event) ** 0.5)
     return delta, delta
 
 
 @curves.register
-def _(event: PoissonSampled, adjacency: Adjacency) -> Curves:
+def _(event: events.PoissonSampled, adjacency: Adjacency) -> Curves:
     # The mixture with weight q against the law without the row, and the other way round.
     rate, plain = event.sampling_rate, curves(event.event, adjacency)[0]
 
@@ -130,7 +119,7 @@ def _(event: PoissonSampled, adjacency: Adjacency) -> Curves:
 
 
 @curves.register
-def _(event: ProjectedGaussian, adjacency: Adjacency) -> Curves:
+def _(event: events.ProjectedGaussian, adjacency: Adjacency) -> Curves:
     # Mean over mu: delta at mu = 0 plus the integral of ``phi(e/x - x/2) P(mu > x)`` over x.
     half = 0.5 * event.dimension
     unit = math.sqrt(2.0 / event.dimension) / event.noise_multiplier
@@ -150,7 +139,7 @@ def _(event: ProjectedGaussian, adjacency: Adjacency) -> Curves:
 
 
 @curves.register
-def _(event: PerturbedObjective, adjacency: Adjacency) -> Curves:
+def _(event: events.PerturbedObjective, adjacency: Adjacency) -> Curves:
     shift, slope = math.log1p(event.curvature_ratio), 1.0 / event.noise_multiplier
 
     def line(shift: float, epsilon: Array) -> Array:

@@ -14,15 +14,7 @@ from numpy.typing import NDArray
 
 from dpglm._validation import Array
 from dpglm.data.rows import DataSpec
-from dpglm.oracle.choices import (
-    GeneralizedRelease,
-    choose_least_generalized,
-    choose_least_loss,
-    choose_shortest_gradient,
-    generalized_choice_release,
-    least_loss_release,
-    shortest_gradient_release,
-)
+from dpglm.oracle import choices
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy import Adjacency, PrivacyBudget, Pure, calibrate
 from dpglm.privacy.releases import AnyRelease, ScoreRelease
@@ -155,12 +147,12 @@ class LeastLoss:
 
     def release(self, data: DataSpec, adjacency: Adjacency) -> ScoreRelease:
         """Describe the release of the choice for rows with the public facts ``data``."""
-        return least_loss_release(data, adjacency, self.loss_bound, self.epsilon)
+        return choices.least_loss_release(data, adjacency, self.loss_bound, self.epsilon)
 
     def choose(self, models: Sequence[Array], oracle: Oracle, declared: AnyRelease) -> Array:
         """Choose a model by a release about held-out rows."""
         score = None if self.score is None else self.score.value
-        return models[choose_least_loss(oracle, declared, models, self.loss_bound, score)]
+        return models[choices.choose_least_loss(oracle, declared, models, self.loss_bound, score)]
 
 
 @final
@@ -179,15 +171,15 @@ class LeastLossByNorm:
     epsilon: float
     failure: float
 
-    def release(self, data: DataSpec, adjacency: Adjacency) -> GeneralizedRelease:
+    def release(self, data: DataSpec, adjacency: Adjacency) -> choices.GeneralizedRelease:
         """Describe the release of the choice for rows with the public facts ``data``."""
-        return generalized_choice_release(
+        return choices.generalized_choice_release(
             data, adjacency, self.loss_bounds, self.epsilon, self.failure
         )
 
     def choose(self, models: Sequence[Array], oracle: Oracle, declared: AnyRelease) -> Array:
         """Choose a model by a release about held-out rows."""
-        chosen = choose_least_generalized(
+        chosen = choices.choose_least_generalized(
             oracle, declared, models, self.loss_bounds, self.loss_at_zero, self.penalties
         )
         return [np.zeros_like(models[0]), *models][chosen]
@@ -333,7 +325,7 @@ class BestIterateMethod(Method["BestIterateState"]):
     def choice(self) -> ScoreRelease:
         """The release of the choice."""
         descent = self.descent
-        return shortest_gradient_release(
+        return choices.shortest_gradient_release(
             descent.data, descent.adjacency, descent.clipping, self.choice_epsilon
         )
 
@@ -364,7 +356,7 @@ class BestIterateMethod(Method["BestIterateState"]):
         if frees_intercept(problem, data):
             for gradient in penalties:
                 gradient[-1] = 0.0
-        position = choose_shortest_gradient(
+        position = choices.choose_shortest_gradient(
             oracle, self.choice, state.iterates, penalties, self.descent.clipping
         )
         chosen = dataclasses.replace(state, chosen=state.iterates[position])

@@ -11,13 +11,7 @@ from dpglm._calls import checked
 from dpglm._validation import check_count, check_integer
 from dpglm.certificate.certificate import Certificate, PublicFact, certify, model_digest
 from dpglm.certificate.execution import size_facts
-from dpglm.data.networks import (
-    NetworkRows,
-    RowGradients,
-    check_tensor,
-    flat_parameters,
-    write_parameters,
-)
+from dpglm.data import networks
 from dpglm.data.rows import DataSpec
 from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger.entry import LedgerReference
@@ -75,7 +69,7 @@ def plan_network(
     """
     check_count("n_rows", n_rows)
     adjacency = Adjacency(adjacency)
-    n_parameters = RowGradients(network, loss).n_parameters
+    n_parameters = networks.RowGradients(network, loss).n_parameters
     # No public fact bounds the gradients of a network or the distance to go.
     if solver.n_steps is None or solver.step_size is None or solver.clip is None:
         raise ValueError(
@@ -194,9 +188,9 @@ class D2P2Optimizer:
         self._network, self._ledger = network, ledger
         self._noise = SystemNoise() if noise is None else noise
         relation = Adjacency(adjacency)
-        self._gradients = RowGradients(network, loss)
+        self._gradients = networks.RowGradients(network, loss)
         for name, tensor in (("inputs", inputs), ("targets", targets)):
-            check_tensor(name, tensor, self._gradients.device)
+            networks.check_tensor(name, tensor, self._gradients.device)
         if relation.n_is_public:
             if n_rows is not None and n_rows != len(inputs):
                 raise ValueError(f"n_rows must be that of inputs, {len(inputs)}, got {n_rows!r}")
@@ -213,7 +207,7 @@ class D2P2Optimizer:
             block_size=block_size,
             momentum=momentum,
         )
-        rows = NetworkRows.of(
+        rows = networks.NetworkRows.of(
             self._gradients, inputs, targets, self.plan.data, alone=not relation.n_is_public
         )
         self._curator = Curator(relation, self._noise)
@@ -264,7 +258,7 @@ class D2P2Optimizer:
         is_last = len(self.history) == self.plan.n_steps
         outcome = finished(self.plan.method, self._state) if is_last else None
         w = self._state.w if outcome is None else outcome.w
-        write_parameters(self._network, self._gradients.start + w)
+        networks.write_parameters(self._network, self._gradients.start + w)
         if outcome is not None:
             self._certificate = self._certified(outcome)
         return info
@@ -307,7 +301,7 @@ class D2P2Optimizer:
             PublicFact("network", " ".join(str(self._network).split()), "declared"),
             PublicFact("initial_parameters", model_digest(self._gradients.start, 0.0), "declared"),
         )
-        final, name = flat_parameters(self._network), type(self._network).__name__
+        final, name = networks.flat_parameters(self._network), type(self._network).__name__
         return certify(name, solution, self._noise, facts, final, 0.0)
 
 
@@ -320,4 +314,4 @@ def network_digest(network: Any) -> str:
     network : torch.nn.Module
         With the parameters in the order in which ``network.parameters()`` gives them.
     """
-    return model_digest(flat_parameters(network), 0.0)
+    return model_digest(networks.flat_parameters(network), 0.0)

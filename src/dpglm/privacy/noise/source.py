@@ -18,13 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpglm._calls import checked, frames_to_the_user
 from dpglm._validation import Array, check_integer, check_real
 from dpglm.exceptions import SeededNoiseWarning
-from dpglm.privacy.noise.exact import (
-    add_on_grid,
-    bernoulli_by_gaps,
-    cells_per_scale,
-    coins,
-    rounded_gaussian,
-)
+from dpglm.privacy.noise import exact
 
 if TYPE_CHECKING:
     from dpglm.privacy.releases import Release
@@ -101,7 +95,7 @@ class NoiseSource(abc.ABC):
         >>> m.shape, m.dtype
         ((2, 3), dtype('int64'))
         """
-        scale = cells_per_scale("std", std, granularity_exponent)
+        scale = exact.cells_per_scale("std", std, granularity_exponent)
         size = int(np.prod(shape, dtype=np.int64))
         return self.rounded_gaussian(size, scale).reshape(shape)
 
@@ -112,7 +106,7 @@ class NoiseSource(abc.ABC):
         cosine below 16 units in the last place (Theorem 1 of
         ``docs/proofs/exact-gaussian-noise.md``).
         """
-        return rounded_gaussian(self.words, size, scale)
+        return exact.rounded_gaussian(self.words, size, scale)
 
     @final
     def uniform(self) -> float:
@@ -259,7 +253,7 @@ def add_gaussian(
     >>> noisy * 2**24 % 1
     array([0., 0.])
     """
-    return add_on_grid(value, std, granularity_exponent, source.rounded_gaussian, "std")
+    return exact.add_on_grid(value, std, granularity_exponent, source.rounded_gaussian, "std")
 
 
 @checked
@@ -289,8 +283,8 @@ def bernoulli(source: NoiseSource, size: int, probability: float) -> NDArray[np.
     size = check_integer("size", size, least=0)
     probability = check_real("probability", probability, least=0.0, most=1.0)
     if _GAPS_ABOVE <= probability < _GAPS_BELOW:
-        return bernoulli_by_gaps(source.words, size, probability)
-    return coins(source.words, size, probability)
+        return exact.bernoulli_by_gaps(source.words, size, probability)
+    return exact.coins(source.words, size, probability)
 
 
 def noise_source(random_state: object) -> NoiseSource:
