@@ -17,16 +17,17 @@ from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import Curator
 from dpglm.problem import Squared
 from dpglm.solvers.second_order import preconditioner
+from dpglm.solvers.second_order.newton_raphson_method import NewtonRaphsonMethod
 from dpglm.solvers.second_order.preconditioner import Basis, Columns, centers_of
 
 N = 10_000
 
 
-def columns_found(X, noise=3.0):
+def columns_found(X, noise=3.0, seed=0):
     """Return the scales that releases with this noise find for columns within [-1, 1]."""
     spec = DataSpec(len(X), X.shape[1], row_norm=np.sqrt(X.shape[1]), intercept=1.0)
     rows = prepare_rows(X, np.zeros(len(X)), spec)
-    oracle = Oracle(rows, Squared(), Curator(Adjacency.ZERO_OUT, SeededNoise(0)))
+    oracle = Oracle(rows, Squared(), Curator(Adjacency.ZERO_OUT, SeededNoise(seed)))
     first, near = (
         one.release(spec, Adjacency.ZERO_OUT, GaussianNoise(noise))
         for one in (second_moment_sum(spec), near_sum(spec))
@@ -73,6 +74,19 @@ def test_narrow_columns_are_found_and_others_are_not():
     assert (columns_found(X, 500.0).scales == 1.0).all()
 
 
+def test_rare_centred_indicators_are_not_narrow(monkeypatch):
+    """Planted: counts of the largest cell without allowance for noise."""
+    rng = np.random.default_rng(5)
+    X = (rng.random((N, 60)) < 0.002) - 1.0 / 60.0
+
+    def narrow():
+        return sum((columns_found(X, 14.0, seed).scales < 1.0).sum() for seed in range(10))
+
+    assert narrow() == 0
+    monkeypatch.setattr(preconditioner, "_ONE_VALUE", 0.9 + preconditioner.FEW)
+    assert narrow() > 0
+
+
 def test_columns_map_bases_and_parameters():
     rng = np.random.default_rng(3)
     spec = DataSpec(100, 3, row_norm=2.0, intercept=0.5)
@@ -106,6 +120,35 @@ def lengths(kind, wide, seeds=3):
         found.append(ends[:, 1] - ends[:, 0])
         covered.append((ends[:, 0] <= theta) & (theta <= ends[:, 1]))
     return np.median(found, axis=0), np.mean(covered)
+
+
+@pytest.mark.parametrize("kind", ["logistic", "linear"])
+def test_declared_prior_holds_for_wide_bounds(kind, monkeypatch):
+    """Planted: the prior of a column in units of the bounds that were found."""
+    scale = 0.01
+
+    def error():
+        rng = np.random.default_rng(0)
+        X = rng.uniform(-1, 1, size=(N, 3))
+        bounds = np.array([-100.0, -1.0, -1.0]), np.array([100.0, 1.0, 1.0])
+        facts = {"feature_bounds": bounds, "inference": True, "prior_scales": scale}
+        if kind == "logistic":
+            y = (X[:, 0] + rng.logistic(size=N) > 0.0).astype(int)
+            model = LogisticRegression(C=np.inf, classes=[0, 1], random_state=0, **facts)
+        else:
+            y, facts = X[:, 0] + rng.normal(size=N), facts | {"target_bounds": (-8, 8)}
+            model = LinearRegression(random_state=0, **facts)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return model.fit(X, y).inference_.standard_errors[1]
+
+    assert error() <= scale
+    if kind == "logistic":
+        sound = NewtonRaphsonMethod._coordinates
+        monkeypatch.setattr(
+            NewtonRaphsonMethod, "_coordinates", lambda self, *args: sound(self, *args[:2], None)
+        )
+        assert error() > 2.0 * scale
 
 
 @pytest.mark.parametrize("kind", ["logistic", "linear"])

@@ -423,7 +423,7 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         basis = basis_from_moments(moments, noise, data)
         own, prior, columns = None, None, None
         if self.inference is not None:
-            basis, own, prior, columns = self._coordinates(moments, noise)
+            basis, own, prior, columns = self._coordinates(moments, noise, by)
         w = score * constant_direction(moments, noise, basis, data)
         if by is not None:
             w, basis = by.parameter(w, data), by.basis(basis, data)
@@ -469,10 +469,13 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         return *pooled_moments(found, first.noise_std, moments, last.noise_std), None
 
     def _coordinates(
-        self, moments: Floats, noise: float
+        self, moments: Floats, noise: float, by: Columns | None
     ) -> tuple[Basis, posterior.NoisyMatrix, posterior.Prior, Floats]:
         """Return the basis, from noisy moments; second moments, prior and columns in it."""
-        data = self.data
+        data, scales = self.data, self.prior_scales
+        if by is not None and scales is not None:
+            # Those of columns with the right bounds.
+            scales = tuple((by.scales * scales).tolist())
         constant, size = constant_column(data), data.n_columns
         found = posterior.column_moments(moments, noise)
         total = float(found.mean[-1, -1])
@@ -490,7 +493,7 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         usual_bound = data.row_norm / math.sqrt(data.n_features)
         features = slice(data.n_features)
         seen = np.sqrt(np.maximum(variances[features], 0.0))
-        declared, usual = posterior.prior_deviations(seen, usual_bound, self.prior_scales)
+        declared, usual = posterior.prior_deviations(seen, usual_bound, scales)
         if data.intercept > 0.0:
             of_intercept = posterior.PRIOR_INTERCEPT / data.intercept
             declared, usual = np.append(declared, of_intercept), np.append(usual, of_intercept)

@@ -96,7 +96,7 @@ class Columns:
         """Make it from second moments, and counts near ``centers_of(moments)``.
 
         A column is narrow if its variance is not seen, noise explains all counts beyond a distance,
-        and no single cell has nearly all rows, as the most common value of a rare indicator has.
+        and clearly no single cell has nearly all rows, as that of a rare indicator's zeros has.
         """
         centers, _ = centers_of(moments, noise_std, data)
         moment = unit_of_moments(moments, noise_std, data)
@@ -110,7 +110,7 @@ class Columns:
             (variances <= FAR * moment * noise_std)
             & (level >= _NARROW)
             & (noise[-1] <= FEW * rows)
-            & (counts.max(axis=(0, 1)) <= _ONE_VALUE * rows)
+            & (counts.max(axis=(0, 1)) + noise[-1] <= _ONE_VALUE * rows)
         )
         scales = np.where(is_narrow, 2.0 ** -level.astype(np.float64), 1.0)
         return cls(np.where(is_narrow, centers, 0.0), scales)
