@@ -79,6 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 prior_scales=schema.encoding.prior_scales,
                 random_state=run,
                 row_norm=schema.row_norm,
+                solver=dpglm.solvers.Auto(indicators=schema.encoding.indicators),
             )
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")

@@ -8,6 +8,7 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import itertools
 import numbers
 import sys
 import time
@@ -322,10 +323,12 @@ def _test_of_one(kind: str, known: Mapping[str, Any]) -> _Test:
     head, _, inner = kind.partition("[")
     of = _split(inner.removesuffix("]"), ", ")
     if head in ("Sequence", "tuple"):
-        each, size = _test(of[0], known), len(of)
-        is_list, is_pair = _KINDS[head][1], head == "tuple" and of[-1] != "..."
+        tests = [_test(one, known) for one in of if one != "..."]
+        is_list, is_fixed = _KINDS[head][1], head == "tuple" and of[-1] != "..."
         return lambda value: (
-            is_list(value) and (not is_pair or len(value) == size) and all(map(each, value))
+            is_list(value)
+            and (not is_fixed or len(value) == len(tests))
+            and all(test(one) for test, one in zip(itertools.cycle(tests), value, strict=False))
         )
     if head == "Mapping":
         key, each = _test(of[0], known), _test(of[-1], known)

@@ -205,6 +205,8 @@ class Auto(Solver):
         Largest prior standard deviations of the coefficients, for intervals.
     full_weights : bool, default=False
         Whether every row has its full weight, for intervals.
+    indicators : tuple of (int, int, float), default=()
+        Columns that are indicators of levels, for intervals, see ``NewtonRaphson``.
 
     Notes
     -----
@@ -223,6 +225,7 @@ class Auto(Solver):
     inference: Covariance | None = None
     prior_scales: tuple[float, ...] | None = None
     full_weights: bool = False
+    indicators: tuple[tuple[int, int, float], ...] = ()
 
     def __post_init__(self) -> None:
         check_intervals(self)
@@ -237,8 +240,12 @@ class Auto(Solver):
             return choose(**vars(facts), may_copy=self.may_copy).decide(facts)
         is_squared = isinstance(facts.problem.loss, Squared)
         able = SufficientStatistics() if is_squared else NewtonRaphson()
-        scales, full = self.prior_scales, self.full_weights
-        return able.with_inference(self.inference, scales, full_weights=full).decide(facts)
+        return able.with_inference(
+            self.inference,
+            self.prior_scales,
+            full_weights=self.full_weights,
+            indicators=self.indicators,
+        ).decide(facts)
 
 
 # Factor for real targets: R squared is quadratic in the signal.

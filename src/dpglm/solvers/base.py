@@ -504,6 +504,7 @@ class Solver(abc.ABC):
         prior_scales: tuple[float, ...] | None = None,
         *,
         full_weights: bool = False,
+        indicators: tuple[tuple[int, int, float], ...] = (),
     ) -> Solver:
         """Return the solver that also releases the covariance for intervals, or raise ValueError.
 
@@ -515,6 +516,8 @@ class Solver(abc.ABC):
             Largest prior standard deviation of the coefficient of each prepared column.
         full_weights : bool, default=False
             Whether every row has its full weight.
+        indicators : tuple of (int, int, float), default=()
+            Columns that are indicators of levels, see ``NewtonRaphson``.
         """
         own = vars(self)
         if "inference" not in own:
@@ -525,6 +528,8 @@ class Solver(abc.ABC):
         given = {"inference": covariance, "prior_scales": prior_scales or own["prior_scales"]}
         if full_weights and "full_weights" in own:
             given["full_weights"] = True
+        if indicators and "indicators" in own:
+            given["indicators"] = indicators
         return cast(Solver, dataclasses.replace(cast(Any, self), **given))
 
     @final

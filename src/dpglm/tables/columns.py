@@ -380,8 +380,7 @@ class CategoricalColumn(Column):
         is_feature = np.array([*(one != self.reference for one in self.categories), False])
         rows = np.flatnonzero(is_feature[positions])
         out[rows, (np.cumsum(is_feature) - 1)[positions[rows]]] = 1.0
-        if self.reference is not None:
-            out -= self._center
+        out -= self.center
 
     def read(self, values: ArrayLike, *, gaps: bool = False) -> NDArray[np.intp]:
         other = len(self.categories) if gaps and self.pooled else None
@@ -394,7 +393,7 @@ class CategoricalColumn(Column):
         if self.cyclic:
             return self.lookup([as_score(one) for one in (self._circle @ weights).tolist()])
         left = iter(weights)
-        center = 0.0 if self.reference is None else self._center * math.fsum(weights)
+        center = self.center * math.fsum(weights)
         return self.lookup(
             [
                 as_score((0.0 if one == self.reference else next(left)) - center)
@@ -415,9 +414,9 @@ class CategoricalColumn(Column):
         return indicator_ball(len(self.categories) - 1)[1]
 
     @property
-    def _center(self) -> float:
-        """Center of the features of a column with a reference."""
-        return indicator_ball(len(self.categories) - 1)[0]
+    def center(self) -> float:
+        """What is subtracted from the indicators of its categories."""
+        return 0.0 if self.reference is None else indicator_ball(len(self.categories) - 1)[0]
 
     @property
     def plain(self) -> CategoricalColumn:
@@ -466,7 +465,7 @@ class CategoricalColumn(Column):
             # Only differences are identified next to the intercept: differences from the mean.
             means = np.full(n, 1.0 / n)
             return np.eye(n) - means, means
-        return np.eye(n), np.full(n, -self._center)
+        return np.eye(n), np.full(n, -self.center)
 
     def with_reference(self, reference: Entry) -> Column:
         try:

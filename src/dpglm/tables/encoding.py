@@ -220,6 +220,7 @@ class FeatureBlock:
     deviation of a coefficient. ``score`` returns features times weights. ``effects`` returns slopes
     and shifts in ``units``: large matrices for many levels, so only on request. ``pooled`` marks
     indicators of a factor with random effects; ``large`` marks those and indicators of many levels.
+    Features that are indicators less a constant have it as their ``center``.
     """
 
     term: NamedTerm
@@ -230,6 +231,7 @@ class FeatureBlock:
     effects: Callable[[], Any]
     pooled: bool = False
     large: bool = False
+    center: float | None = None
 
 
 Reader: TypeAlias = Callable[[str], NDArray[Any]]
@@ -300,6 +302,11 @@ class Encoding(abc.ABC):
         """The same for pooled factors and those with many levels, if features are indicators."""
         return {one.term.name: ends for one, ends in self._ends if one.large}
 
+    @functools.cached_property
+    def indicators(self) -> tuple[tuple[int, int, float], ...]:
+        """First indicator of each factor, the feature after its last, and their ``center``."""
+        return tuple((*ends, one.center) for one, ends in self._ends if one.center is not None)
+
     @property
     def _ends(self) -> Iterator[tuple[FeatureBlock, tuple[int, int]]]:
         sizes = (len(one.features) for one in self.blocks)
@@ -347,15 +354,25 @@ class ColumnEncoding(Encoding):
         for one in self.columns:
             names, levels = one.effect_names, list[tuple[Any, str | None]]()
             pooled, large, is_category = False, False, isinstance(one, CategoricalColumn)
+            center = None
             if isinstance(one, CategoricalColumn) and not one.cyclic:
                 others, reference, pooled = iter(names), one.reference, one.pooled
                 for level in one.categories:
                     levels.append((level, None if level == reference else next(others)))
                 large = pooled or (reference is None and len(names) > MOST_LEVELS)
+                center = one.center
             scale = CATEGORY_PRIOR if is_category else math.inf
             term = NamedTerm(one.name, names, (one.name,), tuple(levels))
             block = FeatureBlock(
-                term, one.feature_names, one.norm, scale, one.score, one.effects, pooled, large
+                term,
+                one.feature_names,
+                one.norm,
+                scale,
+                one.score,
+                one.effects,
+                pooled,
+                large,
+                center,
             )
             found.append(block)
         return tuple(found)

@@ -308,7 +308,13 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             weighted = weighted or self.weight_bound is not None
             check_inference(problem, spec, covariance, weighted=weighted)
             scales = self._prior_scales(spec, schema)
-            solver = solver.with_inference(covariance, scales, full_weights=full_weights)
+            known = () if schema is None else schema.encoding.indicators
+            solver = solver.with_inference(
+                covariance,
+                scales,
+                full_weights=full_weights,
+                indicators=known if self.feature_bounds is None else (),
+            )
         elif full_weights:
             raise ValueError("weighting must be 'auto' without inference, got 'none'")
         if self.callback is not None and not callable(self.callback):
@@ -594,6 +600,8 @@ def of_schema(model: PrivateLinearModel, solver: Any, schema: Schema) -> dict[st
             )
         if pooled or (solver == "auto" and model._covariance() is None and model._pools(schema)):
             solver = RandomIntercepts(blocks)
+    if solver == "auto" and model._covariance() is not None and model.feature_bounds is None:
+        solver = Auto(indicators=schema.encoding.indicators)
     return {
         "prior_scales": schema.encoding.prior_scales if scales is None else scales,
         "solver": solver,

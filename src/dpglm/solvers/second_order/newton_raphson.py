@@ -45,6 +45,10 @@ class NewtonRaphson(Solver):
         Whether the coordinates are scaled so that no row within the declared bounds is
         downweighted. The estimate then describes all rows equally even if the model is wrong, with
         more noise.
+    indicators : tuple of (int, int, float), default=()
+        First column of the levels of each factor, the one after the last, and the constant that
+        was subtracted from these indicators. Then Hessians lose noise that breaks their products'
+        rules; only with ``inference`` and an intercept.
 
     Notes
     -----
@@ -77,6 +81,7 @@ class NewtonRaphson(Solver):
     inference: Covariance | None = None
     prior_scales: tuple[float, ...] | None = None
     full_weights: bool = False
+    indicators: tuple[tuple[int, int, float], ...] = ()
 
     def __post_init__(self) -> None:
         if self.n_pooled is not None:
@@ -91,6 +96,12 @@ class NewtonRaphson(Solver):
             check_normal(problem)
         check_data(data, adjacency)
         check_scales(self.prior_scales, data.n_features)
+        ends = [0, *(end for one in self.indicators for end in one[:2]), data.n_features]
+        if ends != sorted(ends) or any(start == stop for start, stop, _ in self.indicators):
+            raise ValueError(
+                f"indicators must be increasing ranges within the {data.n_features} columns, got "
+                f"{self.indicators!r}"
+            )
         mu = facts.mu
         shares = dict(settings.SHARES)
         bounded = math.isfinite(
@@ -140,6 +151,7 @@ class NewtonRaphson(Solver):
                 noises=noises_of(shares, counts, scale),
                 prior_scales=self.prior_scales,
                 full_weights=self.full_weights,
+                indicators=self.indicators if data.intercept > 0.0 else (),
             )
 
         return facts.calibrated(with_noise)

@@ -34,6 +34,7 @@ from dpglm.solvers.second_order.preconditioner import (
     constant_direction,
     pooled_moments,
     usual_basis_scale,
+    with_products_of_indicators,
 )
 from dpglm.solvers.uncertainty import (
     Binding,
@@ -97,6 +98,7 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
     noises: tuple[tuple[str, float], ...]  # Noise multiplier of each release.
     prior_scales: tuple[float, ...] | None = None  # As those of ``NewtonRaphson``.
     full_weights: bool = False
+    indicators: tuple[tuple[int, int, float], ...] = ()  # With an intercept only.
 
     algorithm = "Newton-Raphson with pooled scores"
 
@@ -384,10 +386,19 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
             if not is_last:
                 matrix = likelihood.at_least(matrix, 0.5 * present(state.matrix))
             return dataclasses.replace(state, matrix=matrix)
+        kept = None
+        if self.indicators:
+            known = functools.partial(
+                with_products_of_indicators,
+                basis=basis,
+                indicators=self.indicators,
+                intercept=self.data.intercept,
+            )
+            (seen, kept), rest = known(seen), [known(one)[0] for one in rest]
         for one in rest:
-            variance = posterior.noisy_hessian(one, 2.0 * noise).mean
+            variance = posterior.noisy_hessian(one, 2.0 * noise, kept).mean
             state = dataclasses.replace(state, variance=variance)
-        hessian = posterior.noisy_hessian(seen, noise)
+        hessian = posterior.noisy_hessian(seen, noise, kept)
         return dataclasses.replace(state, hessian=hessian, matrix=hessian.mean, last=None)
 
     @property

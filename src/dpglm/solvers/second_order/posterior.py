@@ -192,18 +192,22 @@ def whitened(moments: NoisyMatrix, noise: float) -> tuple[Floats, Floats, NoisyM
     )
 
 
-def noisy_hessian(seen: Floats, noise: float) -> NoisyMatrix:
+def noisy_hessian(seen: Floats, noise: float, kept: Floats | None = None) -> NoisyMatrix:
     """Return the posterior mean of a Hessian with symmetric normal noise, positive definite.
 
     By Tweedie's formula, the posterior covariance is that of the noise times the derivative of the
-    mean: between two eigenvectors, the share of the gap that is left.
+    mean: between two eigenvectors, the share of the gap that is left. ``kept`` is the share of
+    noise that is left in the products with each coordinate, by default 1.
     """
     values, directions = eigen(seen)
-    found = isotonic_regression(without_repulsion(values, noise)).x
+    shares = np.ones_like(values) if kept is None else kept
+    found = isotonic_regression(without_repulsion(values, noise * math.sqrt(shares.mean()))).x
     gaps = values[:, np.newaxis] - values
     left = np.subtract.outer(found, found) / np.where(gaps == 0.0, 1.0, gaps)
     variances = 0.5 * noise**2 * left
     np.fill_diagonal(variances, noise**2)
+    along = directions.T**2 @ shares
+    variances *= np.outer(along, along) / shares.mean()
     return _convex(NoisyMatrix((directions * found) @ directions.T, variances, directions))
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+from scipy import sparse
 
 from dpglm.data.rows import DataSpec
 from dpglm.oracle.moments import (
@@ -23,6 +25,8 @@ from dpglm.solvers.uncertainty import Floats, without_repulsion
 # bound, counts can tell if noise is a quarter of the rows, and a single value is one with nine
 # tenths of them.
 _NARROW, FEW, _ONE_VALUE = 2, 0.25, 0.9
+# Accuracy and most steps of a projection; what is left of noise after few steps does no harm.
+_PROJECTED, _PASSES = 1e-4, 200
 
 
 @final
@@ -219,6 +223,61 @@ def products_in_basis(moments: Floats, noise_std: float, data: DataSpec, basis: 
     if hidden.any():
         share = max(float(without_repulsion(seen, noise_std)[hidden].mean()) / raised, 0.0)
     return np.asarray((directions * np.maximum(values, 0.5 * share)) @ directions.T)
+
+
+def with_products_of_indicators(
+    matrix: Floats, basis: Basis, indicators: Sequence[tuple[int, int, float]], intercept: float
+) -> tuple[Floats, Floats]:
+    """Return the nearest second moments that indicators can have, in the coordinates of a basis.
+
+    Two indicators of a factor have the product 0 in every row, and each is its own square, so any
+    weighted second moments satisfy linear equations. Noise that violates these is removed: the
+    projection onto their solutions, by conjugate gradients. Also returned is the share of noise
+    that is left in the products with each coordinate, if coordinates are close to columns.
+    Post-processing.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (n_columns, n_columns)
+        Noisy second moments of the coordinates of rows.
+    basis : Basis
+    indicators : sequence of (int, int, float)
+        First column of each factor, the one after its last, and the constant that was subtracted.
+    intercept : float
+        Value of the last column, above 0.
+    """
+    size = len(matrix)
+    back, kept, is_zero = np.eye(size), np.ones(size), np.zeros((size, size))
+    for start, stop, center in indicators:
+        back[start:stop, -1] = center / intercept
+        kept[start:stop] -= (stop - start) / size
+        is_zero[start:stop, start:stop] = 1.0
+    is_level = np.diag(is_zero).copy()
+    np.fill_diagonal(is_zero, 0.0)
+    into = back @ basis.inverse.T
+
+    def violated(products: Floats) -> Floats:
+        result = is_zero * products
+        squares = np.diag(products) - products[:, -1] / intercept
+        np.fill_diagonal(result, is_level * squares)
+        return result
+
+    def removed(multipliers: Floats) -> Floats:
+        half = np.zeros((size, size))
+        half[:, -1] = -0.5 / intercept * np.diag(multipliers)
+        return np.asarray(into.T @ (multipliers + half + half.T) @ into)
+
+    def equations(vector: Floats) -> Floats:
+        return violated(into @ removed(vector.reshape(size, size)) @ into.T).ravel()
+
+    scales = np.sum(into**2, axis=1)
+    by_scale = sparse.linalg.LinearOperator(
+        (size**2, size**2), matvec=lambda vector: vector / np.outer(scales, scales).ravel()
+    )
+    operator = sparse.linalg.LinearOperator((size**2, size**2), matvec=equations)
+    wanted = violated(into @ matrix @ into.T).ravel()
+    found, _ = sparse.linalg.cg(operator, wanted, rtol=_PROJECTED, maxiter=_PASSES, M=by_scale)
+    return matrix - removed(found.reshape(size, size)), kept
 
 
 def usual_basis_scale(data: DataSpec, noise_std: float) -> float:

@@ -122,8 +122,11 @@ class FormulaEncoding(Encoding):
             )
             prior = CATEGORY_PRIOR if all(one.is_category for one in term) else math.inf
             norm, pooled = math.prod(one.norm for one in scales), term[0].pooled
+            center = scales[0].center if len(term) == 1 and term[0].is_category else None
             score = functools.partial(_product, term, scales)
-            found.append(FeatureBlock(named, names, norm, prior, score, tuple, pooled, pooled))
+            found.append(
+                FeatureBlock(named, names, norm, prior, score, tuple, pooled, pooled, center)
+            )
         return tuple(found)
 
     @functools.cached_property

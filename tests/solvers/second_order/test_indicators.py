@@ -1,0 +1,173 @@
+"""Second moments of indicators obey equations, which noise in them does not."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+import dpglm
+from dpglm import LogisticRegression
+from dpglm.data.rows import DataSpec
+from dpglm.preprocessing import SchemaEncoder
+from dpglm.privacy import ApproximateDP
+from dpglm.problem import Logistic, Problem
+from dpglm.solvers import NewtonRaphson
+from dpglm.solvers.second_order import newton_raphson_method
+from dpglm.solvers.second_order.posterior import noisy_hessian
+from dpglm.solvers.second_order.preconditioner import Basis, with_products_of_indicators
+from dpglm.tables.schema import Schema
+
+INTERCEPT = 0.5
+FACTORS = ((1, 7, 1.0 / 6.0), (7, 27, 0.05))
+
+
+def rows(rng, n=3000):
+    """A number, factors of 6 and 20 levels next to a reference, and the constant."""
+    parts = [rng.uniform(-1.0, 1.0, size=(n, 1))]
+    for start, stop, center in FACTORS:
+        level = rng.integers(stop - start + 1, size=(n, 1))
+        parts.append((level == np.arange(stop - start)) - center)
+    return np.hstack([*parts, np.full((n, 1), INTERCEPT)])
+
+
+def noise_of(rng, size, deviation):
+    drawn = rng.normal(size=(size, size))
+    return deviation * (drawn + drawn.T) / 2.0
+
+
+def setting(seed):
+    """Weighted second moments in coordinates that are far from the columns' own."""
+    rng = np.random.default_rng(seed)
+    X = rows(rng)
+    root = np.linalg.cholesky(X.T @ X / len(X) + 0.01 * np.eye(X.shape[1]))
+    basis = Basis(np.linalg.inv(root).T, root.T)
+    z = X @ basis.vectors
+    return rng, basis, (z * rng.uniform(0.1, 0.25, size=(len(z), 1))).T @ z / len(z)
+
+
+def test_projection_keeps_true_moments_and_is_the_nearest_point():
+    rng, basis, truth = setting(0)
+    kept, _ = with_products_of_indicators(truth, basis, FACTORS, INTERCEPT)
+    np.testing.assert_allclose(kept, truth, atol=1e-9)
+    noise = noise_of(rng, len(truth), 0.03)
+    found, shares = with_products_of_indicators(truth + noise, basis, FACTORS, INTERCEPT)
+    again, _ = with_products_of_indicators(found, basis, FACTORS, INTERCEPT)
+    np.testing.assert_allclose(again, found, atol=1e-4 * np.abs(noise).max())
+    # What is removed is orthogonal to what is left, so the error cannot grow.
+    removed, left = truth + noise - found, found - truth
+    assert abs(np.sum(removed * left)) < 1e-3 * np.sum(noise**2)
+    # The equations number k (k + 1) / 2 for k indicators.
+    size = len(truth)
+    count = sum((b - a) * (b - a + 1) for a, b, _ in FACTORS) / (size * (size + 1.0))
+    assert shares.mean() == pytest.approx(1.0 - count, abs=0.03)
+    assert shares[0] == shares[-1] == 1.0
+    assert np.sum(left**2) / np.sum(noise**2) == pytest.approx(1.0 - count, abs=0.1)
+
+
+def test_products_of_levels_vanish_in_the_columns_own_coordinates():
+    rng, basis, truth = setting(1)
+    seen = truth + noise_of(rng, len(truth), 0.03)
+    found, _ = with_products_of_indicators(seen, basis, FACTORS, INTERCEPT)
+    back = np.eye(len(truth))
+    for start, stop, center in FACTORS:
+        back[start:stop, -1] = center / INTERCEPT
+    into = back @ basis.inverse.T
+    own, before = into @ found @ into.T, into @ seen @ into.T
+    for start, stop, _ in FACTORS:
+        block = own[start:stop, start:stop]
+        scale = np.abs(before[start:stop, start:stop]).max()
+        off = block - np.diag(np.diag(block))
+        assert np.abs(off).max() < 1e-3 * scale
+        gap = np.diag(block) - own[start:stop, -1] / INTERCEPT
+        assert np.abs(gap).max() < 1e-3 * scale
+
+
+def test_errors_of_the_projected_hessian_are_reported():
+    """Planted: noise in levels removed twice."""
+    noise, ratios, planted = 0.03, [], []
+    for seed in range(40):
+        rng, basis, truth = setting(seed)
+        seen = truth + noise_of(rng, len(truth), noise)
+        found, shares = with_products_of_indicators(seen, basis, FACTORS, INTERCEPT)
+        for kept, into in ((shares, ratios), (shares**2, planted)):
+            hessian = noisy_hessian(found, noise, kept)
+            into.append(np.sum((hessian.mean - truth) ** 2) / hessian.variances.sum())
+    assert 0.5 < np.mean(ratios) < 0.8
+    assert np.mean(planted) > 0.9
+
+
+WARDS = [f"w{one:02d}" for one in range(50)]
+NUMBER = {"type": "numeric", "low": -1, "high": 1}
+SCHEMA = Schema.from_dict(
+    {
+        "columns": {
+            "dose": NUMBER,
+            "age": NUMBER,
+            "ward": {"type": "categorical", "categories": WARDS},
+        },
+        "provenance": "made up",
+        "target": {"name": "ill", "type": "binary", "classes": ["no", "yes"]},
+    }
+)
+FORMULA = "ill ~ dose + age + C(ward)"
+
+
+def table(rng, n=20_000):
+    """Rows of wards with sizes in proportion to 1, 1/2, 1/3, and so on."""
+    shares, effects = 1.0 / np.arange(1, 51), np.random.default_rng(5).normal(0.0, 0.5, 50)
+    ward, (dose, age) = rng.choice(50, n, p=shares / shares.sum()), rng.uniform(-1, 1, size=(2, n))
+    ill = dose - 0.5 * age + effects[ward] - 0.5 + rng.logistic(size=n) > 0.0
+    columns = {"dose": dose, "age": age, "ward": np.array(WARDS)[ward]}
+    columns["ill"] = np.where(ill, "yes", "no")
+    return columns, np.array([1.0, -0.5, *(effects[1:] - effects[0])])
+
+
+def test_formulas_declare_their_indicators():
+    columns, _ = table(np.random.default_rng(0), n=500)
+    encoder = SchemaEncoder(SCHEMA, formula=FORMULA).fit(columns)
+    ((start, stop, center),) = encoder.schema_.encoding.indicators
+    own = np.asarray(encoder.transform(columns))[:, start:stop] + center
+    np.testing.assert_allclose(own * own, own, atol=1e-12)
+    assert own.sum(axis=1).max() <= 1.0 + 1e-12
+    assert stop - start == 49
+    # Without a reference, indicators are as they are.
+    assert SCHEMA.encoding.indicators == ((2, 52, 0.0),)
+
+
+def test_standard_errors_of_levels_gain_from_the_equations(monkeypatch):
+    """Planted: a Hessian as it was released."""
+
+    def errors():
+        found = []
+        for seed in range(4):
+            columns, truth = table(np.random.default_rng(seed))
+            model = LogisticRegression(C=np.inf, inference=True)
+            model = dpglm.from_formula(FORMULA, SCHEMA, model, epsilon=0.5)
+            model.set_params(random_state=seed)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                own = model.fit(columns).inference_
+            found.append([own.params[1:] - truth, own.standard_errors[1:]])
+        return np.array(found)
+
+    found = errors()
+    rms = math.sqrt(np.mean((found[:, 0] / found[:, 1]) ** 2))
+    assert rms < 1.15
+    monkeypatch.setattr(
+        newton_raphson_method,
+        "with_products_of_indicators",
+        lambda matrix, **_: (matrix, np.ones(len(matrix))),
+    )
+    planted = errors()
+    shorter = np.median(found[:, 1], axis=0) / np.median(planted[:, 1], axis=0)
+    assert np.median(shorter) < 0.95
+    assert shorter[:3].max() < 0.9
+
+
+def test_ranges_must_increase_within_the_columns():
+    problem, data = Problem(Logistic()), DataSpec(10_000, 5, intercept=1.0)
+    for wrong in (((0, 0, 0.5),), ((0, 3, 0.5), (2, 4, 0.5)), ((3, 6, 0.5),)):
+        solver = NewtonRaphson(inference="model", indicators=wrong)
+        with pytest.raises(ValueError, match="indicators must be increasing ranges within the 5"):
+            solver.plan(problem, ApproximateDP(1.0, 1e-5), data)
