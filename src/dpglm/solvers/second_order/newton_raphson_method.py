@@ -386,27 +386,14 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
             if not is_last:
                 matrix = likelihood.at_least(matrix, 0.5 * present(state.matrix))
             return dataclasses.replace(state, matrix=matrix)
-        (seen, kept), rest = (
-            self._of_indicators(seen, basis),
-            [self._of_indicators(one, basis)[0] for one in rest],
-        )
+        indicators, level = self.indicators, self.data.intercept
+        seen, kept = with_products_of_indicators(seen, basis, indicators, level)
         for one in rest:
-            variance = posterior.noisy_hessian(one, 2.0 * noise, kept).mean
+            own, _ = with_products_of_indicators(one, basis, indicators, level)
+            variance = posterior.noisy_hessian(own, 2.0 * noise, kept).mean
             state = dataclasses.replace(state, variance=variance)
         hessian = posterior.noisy_hessian(seen, noise, kept)
         return dataclasses.replace(state, hessian=hessian, matrix=hessian.mean, last=None)
-
-    def _of_indicators(
-        self, products: Floats, basis: Basis, level: float | None = None
-    ) -> tuple[Floats, Floats | None]:
-        """Remove noise from products of rows that indicators contradict; also return what is left.
-
-        ``level`` is the last column of rows, by default the intercept's.
-        """
-        if not self.indicators:
-            return products, None
-        level = self.data.intercept if level is None else level
-        return with_products_of_indicators(products, basis, self.indicators, level)
 
     @property
     def _n_asked(self) -> int:
@@ -496,8 +483,8 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
             scales = tuple((by.scales * scales).tolist())
         constant, size = constant_column(data), data.n_columns
         if by is None:
-            one = np.eye(len(moments))
-            moments, _ = self._of_indicators(moments, Basis(one, one), constant)
+            own = Basis(np.eye(len(moments)), np.eye(len(moments)))
+            moments, _ = with_products_of_indicators(moments, own, self.indicators, constant)
         found = posterior.column_moments(moments, noise)
         total = float(found.mean[-1, -1])
         unit, square = constant**2 / total, np.ix_(range(size), range(size))
