@@ -157,7 +157,7 @@ def test_standard_errors_of_levels_gain_from_the_equations(monkeypatch):
     monkeypatch.setattr(
         newton_raphson_method,
         "with_products_of_indicators",
-        lambda matrix, **_: (matrix, np.ones(len(matrix))),
+        lambda matrix, *_: (matrix, np.ones(len(matrix))),
     )
     planted = errors()
     shorter = np.median(found[:, 1], axis=0) / np.median(planted[:, 1], axis=0)

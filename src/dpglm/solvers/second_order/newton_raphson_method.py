@@ -483,8 +483,8 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
             scales = tuple((by.scales * scales).tolist())
         constant, size = constant_column(data), data.n_columns
         if by is None:
-            own = Basis(np.eye(len(moments)), np.eye(len(moments)))
-            moments, _ = with_products_of_indicators(moments, own, self.indicators, constant)
+            same = Basis(np.eye(len(moments)), np.eye(len(moments)))
+            moments, _ = with_products_of_indicators(moments, same, self.indicators, constant)
         found = posterior.column_moments(moments, noise)
         total = float(found.mean[-1, -1])
         unit, square = constant**2 / total, np.ix_(range(size), range(size))

@@ -248,6 +248,8 @@ def with_products_of_indicators(
     """
     size = len(matrix)
     back, kept, is_zero = np.eye(size), np.ones(size), np.zeros((size, size))
+    if not indicators:
+        return matrix, kept
     for start, stop, center in indicators:
         back[start:stop, -1] = center / intercept
         kept[start:stop] -= (stop - start) / size
