@@ -386,10 +386,10 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
             if not is_last:
                 matrix = likelihood.at_least(matrix, 0.5 * present(state.matrix))
             return dataclasses.replace(state, matrix=matrix)
-        indicators, level = self.indicators, self.data.intercept
-        seen, kept = with_products_of_indicators(seen, basis, indicators, level)
+        indicators, last = self.indicators, self.data.intercept
+        seen, kept = with_products_of_indicators(seen, basis, indicators, last)
         for one in rest:
-            own, _ = with_products_of_indicators(one, basis, indicators, level)
+            own, _ = with_products_of_indicators(one, basis, indicators, last)
             variance = posterior.noisy_hessian(own, 2.0 * noise, kept).mean
             state = dataclasses.replace(state, variance=variance)
         hessian = posterior.noisy_hessian(seen, noise, kept)
