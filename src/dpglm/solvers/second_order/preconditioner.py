@@ -25,8 +25,6 @@ from dpglm.solvers.uncertainty import Floats, without_repulsion
 # bound, counts can tell if noise is a quarter of the rows, and a single value is one with nine
 # tenths of them.
 _NARROW, FEW, _ONE_VALUE = 2, 0.25, 0.9
-# Accuracy and most steps of a projection; what is left of noise after few steps does no harm.
-_PROJECTED, _PASSES = 1e-4, 200
 
 
 @final
@@ -278,7 +276,7 @@ def with_products_of_indicators(
     )
     operator = sparse.linalg.LinearOperator((size**2, size**2), matvec=equations)
     wanted = violated(into @ matrix @ into.T).ravel()
-    found, _ = sparse.linalg.cg(operator, wanted, rtol=_PROJECTED, maxiter=_PASSES, M=by_scale)
+    found, _ = sparse.linalg.cg(operator, wanted, rtol=1e-4, maxiter=200, M=by_scale)
     return matrix - removed(found.reshape(size, size)), kept
 
 
