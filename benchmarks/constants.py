@@ -41,6 +41,7 @@ NOT_TUNED = {
         f"{_SECOND}/likelihood.py: _NODES, _CELLS, _END, _FARTHEST",
         f"{_SECOND}/newton.py: _LONGER",
         f"{_SECOND}/newton_noise.py: _DRAWS, _DIFFERENCE, _FARTHEST",
+        f"{_SECOND}/preconditioner.py: with_products_of_indicators",
         f"{_SECOND}/posterior.py: _SCALES, _ROUNDS, _OWN_ROUNDS",
         f"{_SECOND}/posterior.py: SCALE_GRID",
         f"{_SECOND}/posterior.py: SWEEPS",

@@ -380,7 +380,8 @@ class CategoricalColumn(Column):
         is_feature = np.array([*(one != self.reference for one in self.categories), False])
         rows = np.flatnonzero(is_feature[positions])
         out[rows, (np.cumsum(is_feature) - 1)[positions[rows]]] = 1.0
-        out -= self.center
+        if self.center:
+            out -= self.center
 
     def read(self, values: ArrayLike, *, gaps: bool = False) -> NDArray[np.intp]:
         other = len(self.categories) if gaps and self.pooled else None

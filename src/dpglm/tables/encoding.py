@@ -353,28 +353,17 @@ class ColumnEncoding(Encoding):
         found = []
         for one in self.columns:
             names, levels = one.effect_names, list[tuple[Any, str | None]]()
-            pooled, large, is_category = False, False, isinstance(one, CategoricalColumn)
-            center = None
+            pooled, large, center = False, False, None
             if isinstance(one, CategoricalColumn) and not one.cyclic:
                 others, reference, pooled = iter(names), one.reference, one.pooled
                 for level in one.categories:
                     levels.append((level, None if level == reference else next(others)))
                 large = pooled or (reference is None and len(names) > MOST_LEVELS)
                 center = one.center
-            scale = CATEGORY_PRIOR if is_category else math.inf
+            scale = CATEGORY_PRIOR if isinstance(one, CategoricalColumn) else math.inf
             term = NamedTerm(one.name, names, (one.name,), tuple(levels))
-            block = FeatureBlock(
-                term,
-                one.feature_names,
-                one.norm,
-                scale,
-                one.score,
-                one.effects,
-                pooled,
-                large,
-                center,
-            )
-            found.append(block)
+            own = one.feature_names, one.norm, scale, one.score, one.effects
+            found.append(FeatureBlock(term, *own, pooled, large, center))
         return tuple(found)
 
     def encode(self, cells: Reader, out: NDArray[np.floating[Any]]) -> None:

@@ -228,21 +228,12 @@ def with_products_of_indicators(
 ) -> tuple[Floats, Floats]:
     """Return the nearest second moments that indicators can have, in the coordinates of a basis.
 
-    Two indicators of a factor have the product 0 in every row, and each is its own square, so any
-    weighted second moments satisfy linear equations. Noise that violates these is removed: the
-    projection onto their solutions, by conjugate gradients. Also returned is the share of noise
-    that is left in the products with each coordinate, if coordinates are close to columns.
-    Post-processing.
-
-    Parameters
-    ----------
-    matrix : ndarray of shape (n_columns, n_columns)
-        Noisy second moments of the coordinates of rows.
-    basis : Basis
-    indicators : sequence of (int, int, float)
-        First column of each factor, the one after its last, and the constant that was subtracted.
-    intercept : float
-        Value of the last column, above 0.
+    Each of ``indicators`` is a factor: its first column, the one after its last, and the constant
+    that was subtracted. Two indicators of a factor have the product 0 in every row, and each is its
+    own square, also next to the last column, ``intercept``. So weighted second moments satisfy
+    linear equations; conjugate gradients project the matrix onto their solutions. Also returned is
+    the share of noise that is left in the products with each coordinate, which should be close to
+    columns. Post-processing.
     """
     size = len(matrix)
     back, kept, is_zero = np.eye(size), np.ones(size), np.zeros((size, size))
