@@ -253,22 +253,21 @@ def with_products_of_indicators(
         np.fill_diagonal(result, is_level * squares)
         return result
 
-    def removed(multipliers: Floats) -> Floats:
+    def weighted(multipliers: Floats) -> Floats:
         half = np.zeros((size, size))
         half[:, -1] = -0.5 / intercept * np.diag(multipliers)
-        return np.asarray(into.T @ (multipliers + half + half.T) @ into)
+        return np.asarray(multipliers + half + half.T)
 
     def equations(vector: Floats) -> Floats:
-        return violated(into @ removed(vector.reshape(size, size)) @ into.T).ravel()
+        return violated(gram @ weighted(vector.reshape(size, size)) @ gram).ravel()
 
-    scales = np.sum(into**2, axis=1)
-    by_scale = sparse.linalg.LinearOperator(
-        (size**2, size**2), matvec=lambda vector: vector / np.outer(scales, scales).ravel()
-    )
-    operator = sparse.linalg.LinearOperator((size**2, size**2), matvec=equations)
+    gram, shape = into @ into.T, (size**2, size**2)
+    scales = np.outer(np.diag(gram), np.diag(gram)).ravel()
+    by_scale = sparse.linalg.LinearOperator(shape, matvec=lambda vector: vector / scales)
+    operator = sparse.linalg.LinearOperator(shape, matvec=equations)
     wanted = violated(into @ matrix @ into.T).ravel()
-    found, _ = sparse.linalg.cg(operator, wanted, rtol=1e-4, maxiter=200, M=by_scale)
-    return matrix - removed(found.reshape(size, size)), kept
+    found, _ = sparse.linalg.cg(operator, wanted, rtol=0.01, maxiter=100, M=by_scale)
+    return matrix - into.T @ weighted(found.reshape(size, size)) @ into, kept
 
 
 def usual_basis_scale(data: DataSpec, noise_std: float) -> float:
