@@ -416,7 +416,7 @@ class CategoricalColumn(Column):
 
     @property
     def center(self) -> float:
-        """What is subtracted from the indicators of its categories."""
+        """The constant by which the indicators of its categories are shifted."""
         return 0.0 if self.reference is None else indicator_ball(len(self.categories) - 1)[0]
 
     @property

@@ -220,7 +220,7 @@ class FeatureBlock:
     deviation of a coefficient. ``score`` returns features times weights. ``effects`` returns slopes
     and shifts in ``units``: large matrices for many levels, so only on request. ``pooled`` marks
     indicators of a factor with random effects; ``large`` marks those and indicators of many levels.
-    Features that are indicators less a constant have it as their ``center``.
+    Indicators that are shifted down by a constant have it as their ``center``.
     """
 
     term: NamedTerm
