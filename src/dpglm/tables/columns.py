@@ -416,7 +416,7 @@ class CategoricalColumn(Column):
 
     @property
     def center(self) -> float:
-        """The constant by which the indicators of its categories are shifted."""
+        """The constant subtracted from the indicators of its categories."""
         return 0.0 if self.reference is None else indicator_ball(len(self.categories) - 1)[0]
 
     @property
