@@ -287,6 +287,12 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             scales = scales * scaling.scale(centered=spec.centers_columns)
         return tuple(scales.tolist())
 
+    def _indicators(self, schema: Schema | None) -> tuple[tuple[int, int, float], ...]:
+        """Return the prepared columns that are indicators, see ``NewtonRaphson``."""
+        if schema is None or self.feature_bounds is not None:
+            return ()
+        return schema.encoding.indicators
+
     def _make_plan(
         self,
         spec: DataSpec,
@@ -308,12 +314,9 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             weighted = weighted or self.weight_bound is not None
             check_inference(problem, spec, covariance, weighted=weighted)
             scales = self._prior_scales(spec, schema)
-            known = () if schema is None else schema.encoding.indicators
+            known = self._indicators(schema)
             solver = solver.with_inference(
-                covariance,
-                scales,
-                full_weights=full_weights,
-                indicators=known if self.feature_bounds is None else (),
+                covariance, scales, full_weights=full_weights, indicators=known
             )
         elif full_weights:
             raise ValueError("weighting must be 'auto' without inference, got 'none'")
@@ -600,8 +603,9 @@ def of_schema(model: PrivateLinearModel, solver: Any, schema: Schema) -> dict[st
             )
         if pooled or (solver == "auto" and model._covariance() is None and model._pools(schema)):
             solver = RandomIntercepts(blocks)
-    if solver == "auto" and model._covariance() is not None and model.feature_bounds is None:
-        solver = Auto(indicators=schema.encoding.indicators)
+    indicators = model._indicators(schema)
+    if solver == "auto" and indicators and model._covariance() is not None:
+        solver = Auto(indicators=indicators)
     return {
         "prior_scales": schema.encoding.prior_scales if scales is None else scales,
         "solver": solver,
