@@ -423,3 +423,16 @@ def check_scales(scales: tuple[float, ...] | None, n_features: int | None = None
             f"prior_scales must have one value for each of the {n_features} columns, got "
             f"{len(scales)}"
         )
+
+
+def indicators_of(
+    declared: tuple[tuple[int, int, float], ...], n_features: int, intercept: float
+) -> tuple[tuple[int, int, float], ...]:
+    """Return declared ranges of indicators, none without an intercept, or refuse them."""
+    ends = [0, *(end for one in declared for end in one[:2]), n_features]
+    if ends != sorted(ends) or any(start == stop for start, stop, _ in declared):
+        raise ValueError(
+            f"indicators must be increasing ranges within the {n_features} columns, got "
+            f"{declared!r}"
+        )
+    return declared if intercept > 0.0 else ()

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import dpglm
-from dpglm import LogisticRegression
+from dpglm import LinearRegression, LogisticRegression
 from dpglm.data.rows import DataSpec
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.privacy import ApproximateDP
 from dpglm.problem import Logistic, Problem
 from dpglm.solvers import NewtonRaphson
-from dpglm.solvers.second_order import newton_raphson_method
+from dpglm.solvers.second_order import newton_raphson_method, sufficient_statistics_method
 from dpglm.solvers.second_order.posterior import noisy_hessian
 from dpglm.solvers.second_order.preconditioner import Basis, with_products_of_indicators
 from dpglm.tables.schema import Schema
@@ -99,51 +99,56 @@ def test_errors_of_the_projected_hessian_are_reported():
 
 WARDS = [f"w{one:02d}" for one in range(50)]
 NUMBER = {"type": "numeric", "low": -1, "high": 1}
-SCHEMA = Schema.from_dict(
-    {
-        "columns": {
-            "dose": NUMBER,
-            "age": NUMBER,
-            "ward": {"type": "categorical", "categories": WARDS},
-        },
-        "provenance": "made up",
-        "target": {"name": "ill", "type": "binary", "classes": ["no", "yes"]},
-    }
-)
-FORMULA = "ill ~ dose + age + C(ward)"
+COLUMNS = {"dose": NUMBER, "age": NUMBER, "ward": {"type": "categorical", "categories": WARDS}}
+TARGETS = {
+    "logistic": {"name": "y", "type": "binary", "classes": ["no", "yes"]},
+    "linear": {"name": "y", "type": "numeric", "low": -8, "high": 8},
+}
+MODELS = {
+    "logistic": LogisticRegression(C=np.inf, inference=True),
+    "linear": LinearRegression(inference=True),
+}
+FORMULA = "y ~ dose + age + C(ward)"
 
 
-def table(rng, n=20_000):
-    """Rows of wards with sizes in proportion to 1, 1/2, 1/3, and so on."""
+def schema(kind):
+    return Schema.from_dict({"columns": COLUMNS, "provenance": "made up", "target": TARGETS[kind]})
+
+
+def table(rng, kind, n=20_000):
+    """Rows of wards with sizes in proportion to 1, 1/2, 1/3, and so on; true coefficients."""
     shares, effects = 1.0 / np.arange(1, 51), np.random.default_rng(5).normal(0.0, 0.5, 50)
     ward, (dose, age) = rng.choice(50, n, p=shares / shares.sum()), rng.uniform(-1, 1, size=(2, n))
-    ill = dose - 0.5 * age + effects[ward] - 0.5 + rng.logistic(size=n) > 0.0
+    score = dose - 0.5 * age + effects[ward] - 0.5
     columns = {"dose": dose, "age": age, "ward": np.array(WARDS)[ward]}
-    columns["ill"] = np.where(ill, "yes", "no")
+    if kind == "linear":
+        columns["y"] = score + rng.normal(size=n)
+    else:
+        columns["y"] = np.where(score + rng.logistic(size=n) > 0.0, "yes", "no")
     return columns, np.array([1.0, -0.5, *(effects[1:] - effects[0])])
 
 
 def test_formulas_declare_their_indicators():
-    columns, _ = table(np.random.default_rng(0), n=500)
-    encoder = SchemaEncoder(SCHEMA, formula=FORMULA).fit(columns)
+    columns, _ = table(np.random.default_rng(0), "logistic", n=500)
+    encoder = SchemaEncoder(schema("logistic"), formula=FORMULA).fit(columns)
     ((start, stop, center),) = encoder.schema_.encoding.indicators
     own = np.asarray(encoder.transform(columns))[:, start:stop] + center
     np.testing.assert_allclose(own * own, own, atol=1e-12)
     assert own.sum(axis=1).max() <= 1.0 + 1e-12
     assert stop - start == 49
     # Without a reference, indicators are as they are.
-    assert SCHEMA.encoding.indicators == ((2, 52, 0.0),)
+    assert schema("logistic").encoding.indicators == ((2, 52, 0.0),)
 
 
-def test_standard_errors_of_levels_gain_from_the_equations(monkeypatch):
+@pytest.mark.parametrize(("kind", "epsilon"), [("logistic", 0.5), ("linear", 1.0)])
+def test_standard_errors_of_levels_gain_from_the_equations(kind, epsilon, monkeypatch):
     """Planted: a Hessian as it was released."""
 
     def errors():
         found = []
         for seed in range(4):
-            columns, truth = table(np.random.default_rng(seed))
-            model = LogisticRegression(C=np.inf, inference=True)
-            model = dpglm.from_formula(FORMULA, SCHEMA, model, epsilon=0.5)
+            columns, truth = table(np.random.default_rng(seed), kind)
+            model = dpglm.from_formula(FORMULA, schema(kind), MODELS[kind], epsilon=epsilon)
             model.set_params(random_state=seed)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -152,17 +157,17 @@ def test_standard_errors_of_levels_gain_from_the_equations(monkeypatch):
         return np.array(found)
 
     found = errors()
-    rms = math.sqrt(np.mean((found[:, 0] / found[:, 1]) ** 2))
-    assert rms < 1.15
-    monkeypatch.setattr(
-        newton_raphson_method,
-        "with_products_of_indicators",
-        lambda matrix, *_: (matrix, np.ones(len(matrix))),
-    )
+    assert math.sqrt(np.mean((found[:, 0] / found[:, 1]) ** 2)) < 1.15
+    for module in (newton_raphson_method, sufficient_statistics_method):
+        monkeypatch.setattr(
+            module,
+            "with_products_of_indicators",
+            lambda matrix, *_: (matrix, np.ones(len(matrix))),
+        )
     planted = errors()
     shorter = np.median(found[:, 1], axis=0) / np.median(planted[:, 1], axis=0)
-    assert np.median(shorter) < 0.95
-    assert shorter[:3].max() < 0.9
+    assert np.median(shorter) < {"logistic": 0.95, "linear": 0.7}[kind]
+    assert shorter[:3].max() < {"logistic": 0.9, "linear": 0.95}[kind]
 
 
 def test_ranges_must_increase_within_the_columns():

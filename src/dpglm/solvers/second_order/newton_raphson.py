@@ -14,7 +14,13 @@ from dpglm.solvers.base import Facts, Plan, Solver
 from dpglm.solvers.second_order import newton_raphson_settings as settings
 from dpglm.solvers.second_order.likelihood import check_likelihood, noises_of
 from dpglm.solvers.second_order.newton_raphson_method import NewtonRaphsonMethod
-from dpglm.solvers.uncertainty import Covariance, check_intervals, check_normal, check_scales
+from dpglm.solvers.uncertainty import (
+    Covariance,
+    check_intervals,
+    check_normal,
+    check_scales,
+    indicators_of,
+)
 
 # Numbers of gradients with the first matrix and with each Hessian but the last. If Hessians have
 # little noise there are more of them, one for each gradient.
@@ -96,12 +102,7 @@ class NewtonRaphson(Solver):
             check_normal(problem)
         check_data(data, adjacency)
         check_scales(self.prior_scales, data.n_features)
-        ends = [0, *(end for one in self.indicators for end in one[:2]), data.n_features]
-        if ends != sorted(ends) or any(start == stop for start, stop, _ in self.indicators):
-            raise ValueError(
-                f"indicators must be increasing ranges within the {data.n_features} columns, got "
-                f"{self.indicators!r}"
-            )
+        indicators = indicators_of(self.indicators, data.n_features, data.intercept)
         mu = facts.mu
         shares = dict(settings.SHARES)
         bounded = math.isfinite(
@@ -151,7 +152,7 @@ class NewtonRaphson(Solver):
                 noises=noises_of(shares, counts, scale),
                 prior_scales=self.prior_scales,
                 full_weights=self.full_weights,
-                indicators=self.indicators if data.intercept > 0.0 else (),
+                indicators=indicators,
             )
 
         return facts.calibrated(with_noise)

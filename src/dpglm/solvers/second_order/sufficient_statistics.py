@@ -33,6 +33,7 @@ from dpglm.solvers.uncertainty import (
     check_normal,
     check_scales,
     feasible,
+    indicators_of,
     n_penalized,
 )
 
@@ -78,6 +79,8 @@ class SufficientStatistics(Solver):
     full_weights : bool, default=False
         Whether no row of the last release is downweighted. The estimate is then about all rows
         alike even if the model is wrong, and has more noise.
+    indicators : tuple of (int, int, float), default=()
+        Columns that are indicators of levels, for intervals, see ``NewtonRaphson``.
 
     Notes
     -----
@@ -115,6 +118,7 @@ class SufficientStatistics(Solver):
     inference: Covariance | None = None
     prior_scales: tuple[float, ...] | None = None
     full_weights: bool = False
+    indicators: tuple[tuple[int, int, float], ...] = ()
 
     def __post_init__(self) -> None:
         check_real("first_share", self.first_share, above=0.0, below=1.0)
@@ -167,6 +171,7 @@ class SufficientStatistics(Solver):
                 n_scores=n_scores,
                 prior_scales=self.prior_scales,
                 full_weights=self.full_weights,
+                indicators=indicators_of(self.indicators, data.n_features, data.intercept),
             )
             if self.clip is not None or self.inference is None:
                 return method

@@ -64,6 +64,7 @@ from dpglm.solvers.second_order.preconditioner import (
     centers_of,
     pooled_moments,
     usual_basis_scale,
+    with_products_of_indicators,
 )
 from dpglm.solvers.uncertainty import (
     Binding,
@@ -125,6 +126,7 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
     n_scores: int  # How often the last one is made.
     prior_scales: tuple[float, ...] | None = None
     full_weights: bool = False
+    indicators: tuple[tuple[int, int, float], ...] = ()
 
     algorithm = "sufficient statistics"
 
@@ -396,6 +398,11 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
         mean = first.fit.mean.value
         deviation = math.sqrt(max(first.variance - mean**2, first.fit.variance))
         prior = declared_prior(at, self.data, deviation, self.prior_scales)
+        # Errors count all noise: coordinates are not close to columns.
+        matrix, _ = with_products_of_indicators(
+            sums.matrix, at.basis, self.indicators, self.data.intercept
+        )
+        sums = dataclasses.replace(sums, matrix=matrix)
         found = intervals(view, sums, at, prior, targets.weight, self.data, self._penalty, kind)
         found = dataclasses.replace(found, binding=binding)
         return dataclasses.replace(state, w=found.center, noise=found.privacy, intervals=found)
