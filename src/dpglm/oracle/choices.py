@@ -24,15 +24,7 @@ from dpglm.oracle.gradients import (
 from dpglm.oracle.rounding import UNIT, sum_magnitude, sum_rounding
 from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.releases import Bounded, Curator, Release, ScoreRelease
-from dpglm.privacy.selection.choices import (
-    AboveThreshold,
-    BoundedScores,
-    ExponentialMechanism,
-    ExponentialMechanismOverRuns,
-    GeneralizedExponentialMechanism,
-    PermuteAndFlip,
-    Runs,
-)
+from dpglm.privacy.selection import choices
 
 
 def entry_bound(data: DataSpec) -> float:
@@ -69,7 +61,7 @@ def coordinate_release(
     added = 4.0 * UNIT * (magnitude + offset_bound)
     return Release(
         "vertex of the L1 ball",
-        ExponentialMechanism(epsilon),
+        choices.ExponentialMechanism(epsilon),
         adjacency,
         exact,
         count=count,
@@ -145,7 +137,7 @@ def shortest_gradient_release(
     bound = clipping.bound * spec.weight_bound
     return Release(
         "shortest clipped gradient sum",
-        PermuteAndFlip(epsilon),
+        choices.PermuteAndFlip(epsilon),
         adjacency,
         bound,
         rounding=norm_rounding(spec, adjacency, bound),
@@ -178,7 +170,7 @@ def choose_shortest_gradient(
 
 # Private choices of the parameter with the least sum of clipped losses.
 
-GeneralizedRelease: TypeAlias = Release[BoundedScores, int]
+GeneralizedRelease: TypeAlias = Release[choices.BoundedScores, int]
 """A choice of a candidate with a small score, each score with its own bound."""
 
 
@@ -197,7 +189,7 @@ def least_loss_release(
     largest = bound * spec.weight_bound
     return Release(
         "least clipped loss",
-        PermuteAndFlip(epsilon),
+        choices.PermuteAndFlip(epsilon),
         adjacency,
         0.5 * largest,
         rounding=loss_rounding(spec, largest),
@@ -240,7 +232,7 @@ def generalized_choice_release(
     largest = max(bounds) * spec.weight_bound
     return Release(
         "least clipped loss for its norm",
-        GeneralizedExponentialMechanism(epsilon, failure),
+        choices.GeneralizedExponentialMechanism(epsilon, failure),
         adjacency,
         largest,
         rounding=loss_rounding(spec, largest),
@@ -280,7 +272,7 @@ def choose_least_generalized(
 
 # Private quantiles of rows: medians along directions, and radii around a point.
 
-RankRelease: TypeAlias = Release[Runs, int]
+RankRelease: TypeAlias = Release[choices.Runs, int]
 """A choice of a candidate by ranks."""
 CountRelease: TypeAlias = Release[NDArray[np.int64], int]
 """A choice of where growing counts reach a threshold."""
@@ -308,7 +300,7 @@ def rank_release(
     of the interval of ranks by at most 1, so every score by at most 1. Scores are whole numbers:
     nothing is rounded.
     """
-    mechanism = ExponentialMechanismOverRuns(epsilon)
+    mechanism = choices.ExponentialMechanismOverRuns(epsilon)
     return Release(quantity, mechanism, adjacency, 1.0, count=count, diameter=1.0)
 
 
@@ -366,7 +358,9 @@ def unbounded_radius_release(
     radius grow with the radius.
     """
     threshold = round(quantile * data.n_rows)
-    return Release("unbounded radius of rows", AboveThreshold(epsilon, threshold), adjacency, 1.0)
+    return Release(
+        "unbounded radius of rows", choices.AboveThreshold(epsilon, threshold), adjacency, 1.0
+    )
 
 
 def noisy_unbounded_radius(oracle: Oracle, declared: CountRelease, center: Array) -> float:

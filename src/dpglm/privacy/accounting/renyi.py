@@ -11,14 +11,7 @@ from typing import TypeAlias, final
 import numpy as np
 
 from dpglm._validation import check_integer, check_real
-from dpglm.privacy.accounting.accountant import (
-    Accountant,
-    Curve,
-    Reduced,
-    implied_curve,
-    own_version,
-    reduce_event,
-)
+from dpglm.privacy.accounting import accountant
 from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import (
     Composed,
@@ -37,7 +30,7 @@ _ROUNDING = 1.0 + 1e-11
 
 
 @final
-class RenyiAccountant(Accountant):
+class RenyiAccountant(accountant.Accountant):
     """Accounting by Renyi differential privacy of every real order above 1.
 
     Notes
@@ -71,7 +64,7 @@ class RenyiAccountant(Accountant):
 
     @property
     def version(self) -> str:
-        return f"{own_version()}, numpy {importlib.metadata.version('numpy')}"
+        return f"{accountant.own_version()}, numpy {importlib.metadata.version('numpy')}"
 
     def _knows(self, basic: Event) -> bool:
         if isinstance(basic, RandomlyRepeated):
@@ -93,10 +86,10 @@ class RenyiAccountant(Accountant):
             for one in self._branches(event, adjacency)
         )
 
-    def _plain_curve(self, event: Event, adjacency: Adjacency) -> Curve:
+    def _plain_curve(self, event: Event, adjacency: Adjacency) -> accountant.Curve:
         reduced, divergence, has_tries = _reduced(event, adjacency)
         curve = functools.partial(_delta, divergence)
-        return curve if has_tries else implied_curve(reduced, lambda: curve)
+        return curve if has_tries else accountant.implied_curve(reduced, lambda: curve)
 
     def _pure_epsilon(self, event: Event, adjacency: Adjacency) -> float:
         reduced, _, has_tries = _reduced(event, adjacency)
@@ -137,7 +130,7 @@ Divergence: TypeAlias = Callable[[Array], Array]
 """A bound on Renyi divergences of orders ``1 + excess``, given the excess."""
 
 
-def _reduced(event: Event, adjacency: Adjacency) -> tuple[Reduced, Divergence, bool]:
+def _reduced(event: Event, adjacency: Adjacency) -> tuple[accountant.Reduced, Divergence, bool]:
     """Reduce an event but for random repetitions; bound the divergences of all; say if any is."""
     plain: list[Event] = []
     repeated: list[tuple[Divergence, int]] = []
@@ -146,7 +139,7 @@ def _reduced(event: Event, adjacency: Adjacency) -> tuple[Reduced, Divergence, b
             repeated.append((_of_tries(basic, adjacency), count))
         else:
             plain.append(Repeated(basic, count))
-    reduced = reduce_event(Composed(tuple(plain)), adjacency)
+    reduced = accountant.reduce_event(Composed(tuple(plain)), adjacency)
 
     def divergence(excess: Array) -> Array:
         total = 0.5 * (1.0 + excess) * reduced.mu**2

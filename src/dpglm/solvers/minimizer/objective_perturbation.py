@@ -15,14 +15,7 @@ from dpglm.oracle.counts import shrinking_share
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.objective import minimizer_release, noisy_linear_term, noisy_minimizer
 from dpglm.privacy import Composed, Event, PrivacyBudget, Repeated, calibrate
-from dpglm.privacy.noise import grid_sensitivity
-from dpglm.privacy.noise.additive import (
-    GaussianLinearTerm,
-    GaussianNoise,
-    L2LinearTerm,
-    L2Noise,
-    SecretNoise,
-)
+from dpglm.privacy.noise import additive, grid_sensitivity
 from dpglm.privacy.releases import AnyRelease, Release, SumRelease
 from dpglm.problem import ConvexScalarLoss, OneVsRest, Unconstrained
 from dpglm.problem.loss import Loss
@@ -147,9 +140,9 @@ class ObjectivePerturbationMethod(strongly_convex.MinimizerMethod):
         self.check_objective(plan, loss, is_counted=is_counted)
 
     @functools.cached_property
-    def linear_term(self) -> Release[tuple[int, ...], SecretNoise]:
+    def linear_term(self) -> Release[tuple[int, ...], additive.SecretNoise]:
         """The random linear term of each objective, which pays for its exact minimiser."""
-        kind = L2LinearTerm if self.pure else GaussianLinearTerm
+        kind = additive.L2LinearTerm if self.pure else additive.GaussianLinearTerm
         return Release(
             "minimiser of a perturbed objective",
             kind(self.noise_multiplier, self.objective.curvature_ratio),
@@ -318,7 +311,7 @@ def _calibrated(
     pure: bool,
 ) -> float:
     """Find the noise multiplier for which linear terms, their error and the count fit."""
-    kind = L2LinearTerm if pure else GaussianLinearTerm
+    kind = additive.L2LinearTerm if pure else additive.GaussianLinearTerm
     ratio, adjacency = planned.curvature_ratio, planned.adjacency
 
     def event(sigma: float) -> Event:
@@ -330,10 +323,10 @@ def _calibrated(
     return calibrate(event, budget, adjacency)
 
 
-def _error_noise(noise_multiplier: float, pure: bool) -> GaussianNoise | L2Noise:
+def _error_noise(noise_multiplier: float, pure: bool) -> additive.GaussianNoise | additive.L2Noise:
     if pure:
-        return L2Noise(1.0 / (_PURE_ERROR_MULTIPLIER * noise_multiplier))
-    return GaussianNoise(_ERROR_MULTIPLIER * noise_multiplier)
+        return additive.L2Noise(1.0 / (_PURE_ERROR_MULTIPLIER * noise_multiplier))
+    return additive.GaussianNoise(_ERROR_MULTIPLIER * noise_multiplier)
 
 
 def _binary(loss: Loss) -> tuple[Loss, int]:
