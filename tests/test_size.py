@@ -4,10 +4,10 @@ from benchmarks.size import counts
 
 LIMITS = {
     "files": 270,
-    "classes": 640,
+    "classes": 637,
     "abstract classes": 47,
-    "lines": 78_863,
-    "code lines": 48_898,
+    "lines": 78_823,
+    "code lines": 48_869,
 }
 
 
