@@ -6,8 +6,8 @@ LIMITS = {
     "files": 270,
     "classes": 637,
     "abstract classes": 47,
-    "lines": 78_823,
-    "code lines": 48_869,
+    "lines": 78_824,
+    "code lines": 48_870,
 }
 
 

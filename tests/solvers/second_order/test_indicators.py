@@ -140,6 +140,15 @@ def test_formulas_declare_their_indicators():
     assert schema("logistic").encoding.indicators == ((2, 52, 0.0),)
 
 
+def test_rows_that_are_shortened_or_scaled_have_no_indicators():
+    known = schema("logistic")
+    for facts in ({}, {"row_norm": known.row_norm}):
+        assert LogisticRegression(**facts)._indicators(known) == known.encoding.indicators
+    for facts in ({"row_norm": 0.9 * known.row_norm}, {"feature_bounds": (-1.0, 1.0)}):
+        assert LogisticRegression(**facts)._indicators(known) == ()
+    assert LogisticRegression()._indicators(None) == ()
+
+
 @pytest.mark.parametrize(("kind", "epsilon"), [("logistic", 0.5), ("linear", 1.0)])
 def test_standard_errors_of_levels_gain_from_the_equations(kind, epsilon, monkeypatch):
     """Planted: a Hessian as it was released."""

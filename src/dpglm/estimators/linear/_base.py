@@ -288,10 +288,11 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         return tuple(scales.tolist())
 
     def _indicators(self, schema: Schema | None) -> tuple[tuple[int, int, float], ...]:
-        """Return the prepared columns that are indicators, see ``NewtonRaphson``."""
+        """Return the columns that are indicators, unless rows are scaled or shortened again."""
         if schema is None or self.feature_bounds is not None:
             return ()
-        return schema.encoding.indicators
+        longest = math.inf if self.row_norm is None else self.row_norm
+        return schema.encoding.indicators if longest >= schema.row_norm else ()
 
     def _make_plan(
         self,
