@@ -38,6 +38,7 @@ class Given(Solver):
         prior_scales: tuple[float, ...] | None = None,
         *,
         full_weights: bool = False,
+        indicators: tuple[tuple[int, int, float], ...] = (),
     ) -> Given:
         return dataclasses.replace(self, covariance=covariance)
 

@@ -15,6 +15,7 @@ from dpglm import (
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.report import load_model, save_model
 from dpglm.report.page import coefficient_table
+from dpglm.solvers import Auto
 from dpglm.tables.schema import Schema
 
 N = 3000
@@ -91,8 +92,11 @@ def test_files_and_reports_map_them_once(streamed, tmp_path):
 def test_scikit_learn_pipeline_states_the_units(of_pipeline):
     data = table()
     encoder = SchemaEncoder(SCHEMA)
-    prior = {"prior_scales": SCHEMA.encoding.prior_scales}
-    model = make_pipeline(encoder, LogisticRegression(**OPTIONS, **told(), **FREE, **prior))
+    known = {
+        "prior_scales": SCHEMA.encoding.prior_scales,
+        "solver": Auto(indicators=SCHEMA.encoding.indicators),
+    }
+    model = make_pipeline(encoder, LogisticRegression(**OPTIONS, **told(), **FREE, **known))
     inference = model.fit(data, data["ill"])[-1].inference_
     assert inference.names[1] == "x0"
     said = " ".join(str(inference).split())
