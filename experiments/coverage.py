@@ -22,6 +22,7 @@ from scipy import special
 
 from dpglm.inference import Inference
 from dpglm.privacy import ApproximateDP, default_delta
+from dpglm.solvers import Auto
 from experiments.families import (
     FAMILIES,
     Array,
@@ -165,6 +166,7 @@ def estimator(case: Case, seed: int, **settings: Any) -> Any:
         "feature_bounds": (-reach, reach),
         "inference": "robust" if case.robust else True,
         "random_state": seed,
+        "solver": Auto(indicators=((*case.factor, 0.0),)) if case.columns == "levels" else "auto",
         **family.facts,
         **rough,
         **settings,
@@ -300,6 +302,7 @@ def cases() -> list[Case]:
         ]
     found += [*_wide_bounds(), *_small_tables()]
     found += [*_hard_for_newton_raphson(), *_hard_for_least_squares(), *_rare_references()]
+    found += _uneven_levels()
     others = [name for name in FAMILIES if name not in {one.family for one in found}]
     return [*found, *(Case(name, 20_000, 10, 1.0) for name in others)]
 
@@ -340,6 +343,16 @@ def _rare_references() -> list[Case]:
     families = "complementary log-log", "logistic", "poisson", "linear"
     lines = [Case(name, 20_000, 17, 1.0, columns="reference") for name in families]
     return [*lines, dataclasses.replace(lines[0], n_rows=100_000)]
+
+
+def _uneven_levels() -> list[Case]:
+    """Three numbers, and a factor of 41 levels with sizes in proportion to 1, 1/2, 1/3, ..."""
+    free = Case("logistic", 20_000, 43, 1.0, columns="levels")
+    return [
+        *(dataclasses.replace(free, epsilon=epsilon) for epsilon in (0.3, 1.0, 4.0)),
+        *(Case("linear", 20_000, 43, epsilon, columns="levels") for epsilon in (0.3, 1.0, 4.0)),
+        Case("poisson", 20_000, 43, 1.0, columns="levels"),
+    ]
 
 
 def _hard_for_least_squares() -> list[Case]:

@@ -190,7 +190,8 @@ class Case:
 
     ``columns`` is "even" (uniform, independent), "correlated" (uniform, correlations near 0.8),
     "skewed" (lognormal), one of ``RARE`` (every other column is 1 for few rows, else 0) or
-    "reference" (the first columns are indicators of a factor with a rare reference level).
+    "reference" (the first columns are indicators of a factor with a rare reference level), or
+    "levels" (all but three are those of a factor with uneven levels, which the fit knows).
     ``most`` bounds the length over that without privacy; ``effects`` multiplies coefficients, and
     ``wide`` the declared bounds of the first column.
     """
@@ -224,6 +225,11 @@ class Case:
         )
 
     @property
+    def factor(self) -> tuple[int, int]:
+        """The first indicator of "levels", and the column after the last."""
+        return 3, self.n_features
+
+    @property
     def truth(self) -> Array:
         """The coefficients, the intercept first."""
         reach = self.effects * FAMILIES[self.family].reach
@@ -243,6 +249,11 @@ def draw_columns(case: Case, n_rows: int, rng: np.random.Generator) -> Array:
     X = rng.uniform(-1.0, 1.0, size=shape)
     if case.columns in RARE:
         X[:, ::2] = rng.uniform(size=X[:, ::2].shape) < RARE[case.columns]
+    if case.columns == "levels":
+        start, stop = case.factor
+        sizes = 1.0 / np.arange(1, stop - start + 2)
+        levels = rng.choice(len(sizes), size=n_rows, p=sizes / sizes.sum())
+        X[:, start:stop] = levels[:, np.newaxis] == np.arange(1, len(sizes))
     if case.columns == "reference":
         others = np.full(N_LEVELS - 1, (1.0 - REFERENCE) / (N_LEVELS - 1))
         levels = rng.choice(N_LEVELS, size=n_rows, p=[REFERENCE, *others])

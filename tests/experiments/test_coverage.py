@@ -138,5 +138,8 @@ def test_every_family_relation_and_design_has_a_line():
     found = cases()
     assert {one.family for one in found} == set(FAMILIES)
     assert {one.adjacency for one in found} == {"zero_out", "add_remove", "replace_one"}
-    assert {one.columns for one in found} == {"even", "correlated", "skewed", "reference", *RARE}
+    assert {one.columns for one in found} == {
+        *("even", "correlated", "skewed", "reference", "levels"),
+        *RARE,
+    }
     assert len({one.label for one in found}) == len(found)

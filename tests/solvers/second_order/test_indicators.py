@@ -185,3 +185,9 @@ def test_ranges_must_increase_within_the_columns():
         solver = NewtonRaphson(inference="model", indicators=wrong)
         with pytest.raises(ValueError, match="indicators must be increasing ranges within the 5"):
             solver.plan(problem, ApproximateDP(1.0, 1e-5), data)
+
+
+@pytest.mark.parametrize("wrong", [((1.5, 2, 0.5),), ((1, 2),), ((1, 2, "half"),)])
+def test_ranges_have_two_places_and_a_number(wrong):
+    with pytest.raises(ValueError, match="indicators must be"):
+        NewtonRaphson(indicators=wrong)

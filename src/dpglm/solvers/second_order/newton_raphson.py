@@ -52,9 +52,9 @@ class NewtonRaphson(Solver):
         downweighted. The estimate then describes all rows equally even if the model is wrong, with
         more noise.
     indicators : tuple of (int, int, float), default=()
-        First column of the levels of each factor, the one after the last, and the constant that
-        was subtracted from these indicators. Then Hessians lose noise that breaks their products'
-        rules; only with ``inference`` and an intercept.
+        For each factor the column of its first level, the one after its last, and the constant that
+        was subtracted from these indicators. Hessians then lose noise that products of indicators
+        cannot have. Only with ``inference`` and an intercept.
 
     Notes
     -----

@@ -98,7 +98,7 @@ class Columns:
         """Make it from second moments, and counts near ``centers_of(moments)``.
 
         A column is narrow if its variance is not seen, noise explains all counts beyond a distance,
-        and clearly no single cell has nearly all rows, as that of a rare indicator's zeros has.
+        and no single cell has nearly all rows up to noise, as the zeros of a rare indicator have.
         """
         centers, _ = centers_of(moments, noise_std, data)
         moment = unit_of_moments(moments, noise_std, data)
@@ -229,11 +229,11 @@ def with_products_of_indicators(
     """Return the nearest second moments that indicators can have, in the coordinates of a basis.
 
     Each of ``indicators`` is a factor: its first column, the one after its last, and the constant
-    that was subtracted. Two indicators of a factor have the product 0 in every row, and each is its
-    own square, also next to the last column, ``intercept``. So weighted second moments satisfy
-    linear equations; conjugate gradients project the matrix onto their solutions. Also returned is
-    the share of noise that is left in the products with each coordinate, which should be close to
-    columns. Post-processing.
+    that was subtracted. The last column of rows is ``intercept``. Two indicators of a factor have
+    the product 0 in every row, and each is its own square. So weighted second moments satisfy
+    linear equations, and conjugate gradients project the matrix onto their solutions. Also returned
+    is the share of noise that is left in the products with each coordinate, if coordinates are
+    close to columns. Post-processing.
     """
     size = len(matrix)
     back, kept, is_zero = np.eye(size), np.ones(size), np.zeros((size, size))

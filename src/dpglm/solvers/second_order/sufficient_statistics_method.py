@@ -398,7 +398,7 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
         mean = first.fit.mean.value
         deviation = math.sqrt(max(first.variance - mean**2, first.fit.variance))
         prior = declared_prior(at, self.data, deviation, self.prior_scales)
-        # Errors count all noise: coordinates are not close to columns.
+        # The errors count all of the noise, as these coordinates mix columns.
         matrix, _ = with_products_of_indicators(
             sums.matrix, at.basis, self.indicators, self.data.intercept
         )
