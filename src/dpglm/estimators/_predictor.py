@@ -346,8 +346,8 @@ class Predictor(abc.ABC):
     def linear_model(self) -> tuple[Any, Schema | None]:
         """Return the linear model and the schema that a model file can hold.
 
-        They are the fitted linear model of the features, with private steps undone, and the
-        encoding of a table as these features, or None. A ValueError names other transformers.
+        The model is the fitted linear model of the features, with private steps undone. The schema
+        encodes a table as these features, or is None. A ValueError names other transformers.
         """
 
     def _check_offset(self, offset: Any, exposure: Any) -> None:

@@ -129,15 +129,15 @@ def evaluate(
 
     Notes
     -----
-    For two classes, an eighth of the squared budget (mu squared) determines cells of scores. Eight
-    rounds of counts refine cells with many rows, and a ninth merges them into a few cells with
-    nearly equal counts. The next release has the negative and positive rows in each cell, and sums
-    of log losses (each clipped to 8), squared errors and predictions. All metrics are computed from
-    it. The AUC depends on the order of scores only: scores that agree in 12 digits are equal, and
-    its intervals allow for every order of the scores that share a cell. For several classes, the
-    release has a confusion matrix, ranks of the true class, such counts for each class, and sums of
-    losses. For numbers, it has sums of residuals, of their sizes and squares, and of targets and
-    their squares, clipped to ``target_bounds``, and counts of residuals and targets in cells.
+    For two classes, 12 % of mu squared determines cells of scores. Eight rounds of counts refine
+    cells with many rows, and a ninth merges them into a few cells with nearly equal counts. The
+    tenth release has the negative and positive rows in each cell, and sums of log losses (each
+    clipped to 8), squared errors and predictions. All metrics are computed from it. The AUC depends
+    on the order of scores only: scores that agree in 12 digits are equal, and its intervals allow
+    for every order of the scores in a cell. For several classes, the tenth release has a confusion
+    matrix, ranks of the true class, such counts for each class, and sums of losses. For numbers,
+    the only release has sums of residuals, of their sizes and squares, and of targets and their
+    squares, clipped to ``target_bounds``, and counts of residuals and targets in cells.
 
     Privacy: one Gaussian release (numbers) or ten (classes) under ``adjacency``. A row is in one
     cell of each table, so that its weighted contributions to all tables of a release have an L2

@@ -49,13 +49,13 @@ class _InOrderOfUse(click.Group):
 )
 @click.version_option(__version__, prog_name="dpglm")
 def app() -> None:
-    """Fit linear models to private rows, with a proof of privacy.
+    """Fit, describe and evaluate models of private rows under differential privacy.
 
     Files that are written (model, certificate, report) may be published: epsilon and delta bound
     how much they reveal about any one row. Messages on the terminal are for the holder of the rows:
     an error about a value that does not match the schema shows that value.
 
-    Tables are CSV files (UTF-8, with a header) or Parquet files.
+    Tables are CSV files with a header, Parquet files, or addresses of tables in databases.
 
     Exit codes: 0 success; 1 a certificate or a ledger does not hold (verify), or a claim is refuted
     (audit); 2 wrong options or input, and nothing was spent; 3 an error after privacy budget was

@@ -75,8 +75,8 @@ class AdditiveModel(ComposedModel, own_first=False):
     pair_segments : int or "auto", default="auto"
         As ``segments``, for the columns of interactions.
     solver : str or Solver, default="auto"
-        As in linear models; "auto" is often Newton's method in memory with fewer than 300 features
-        (``Calibrated`` for two classes).
+        As in linear models; "auto" takes Newton-Raphson or Newton steps in memory with fewer than
+        300 features (docs/defaults.md).
     inference : bool, default=False
         Whether to compute ``inference_``. The fit and its bands are the same without it.
     weight_bound : float, optional

@@ -1,4 +1,4 @@
-"""Least squares from released sums: centred coordinates, shrinkage, noise. All post-processing."""
+"""Least squares from released sums: coordinates, shrinkage and intervals by post-processing."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def with_biased(fair: NoisyValue, others: Sequence[NoisyValue]) -> NoisyValue:
     """Pool an unbiased observation with others that may be biased.
 
     The square of a bias is estimated by the excess of a difference over the largest that noise
-    makes: the unbiased one may be so noisy that needless doubt of the others would cost more than
-    it saves.
+    explains. If the unbiased observation is very noisy, a stricter rule would lose more than it
+    gains.
     """
     found = [fair]
     for one in others:

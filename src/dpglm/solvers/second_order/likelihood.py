@@ -1,4 +1,4 @@
-"""Likelihoods for Newton steps: their conditions, the constant model, and noisy Hessians."""
+"""Parts of Newton steps for likelihoods: conditions, the constant model, and noisy Hessians."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def minimize_quadratic(
 
 
 def is_quadratic(problem: Problem) -> bool:
-    """Whether penalty and constraint keep the minimiser of a quadratic linear in it."""
+    """Whether the penalized minimizer of a quadratic is linear in its linear term."""
     penalty = problem.regularizer
     unconstrained = problem.constraint == Unconstrained()
     return penalty.smoothness == penalty.strong_convexity and unconstrained

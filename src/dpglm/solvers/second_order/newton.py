@@ -1,4 +1,4 @@
-"""Newton's method on a quadratic upper bound: noisy gradients in the metric of noisy curvature."""
+"""Newton's method with noisy gradients and a noisy quadratic upper bound on the loss."""
 
 from __future__ import annotations
 

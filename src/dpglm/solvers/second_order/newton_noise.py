@@ -1,11 +1,11 @@
-"""The noise that Newton steps leave in coefficients, estimated from released values.
+"""The privacy noise in coefficients after Newton steps, estimated from released values.
 
-In the basis all rows have the same component along the intercept, and elsewhere mean zero and
-about the same second moment in every direction. For normal rows the Hessian is then a multiple of
-the identity except in the plane of the intercept and the parameter: curvature depends on the
-prediction, so noise in slopes moves the intercept. With a rare class this exceeds the noise along
-the intercept alone. A sparse column may have a direction of its own, with rows that are long in the
-basis and therefore clipped more often.
+In the basis the intercept's coordinate is equal in all rows. The other coordinates have mean zero
+and about the same second moment in every direction. For normal rows the Hessian is then a multiple
+of the identity, except in the plane of the intercept and the parameter. There curvature depends on
+the prediction, so noise in slopes moves the intercept. With a rare class this effect exceeds the
+noise along the intercept alone. Rows with an entry in a sparse column may have a large norm in the
+basis, and are then clipped more often.
 """
 
 from __future__ import annotations

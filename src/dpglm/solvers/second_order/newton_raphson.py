@@ -1,4 +1,4 @@
-"""Newton-Raphson on released scores and Hessians: the maximum likelihood estimate, with noise."""
+"""Maximum likelihood by Newton-Raphson with released scores and Hessians."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _APPROACH = (2, 2, 2)
 class NewtonRaphson(Solver):
     """Maximum likelihood by Newton steps with released scores and Hessians.
 
-    Its last steps pool their scores with a last Hessian, which also serves the covariance. For
-    smooth convex losses with one output, but not for squared errors.
+    The last steps pool their scores with the last Hessian, which also determines the covariance.
+    For smooth convex losses with one output, but not for squared errors.
 
     Parameters
     ----------
     n_pooled : int, optional
-        Number of pooled gradients, at least 1, after six to ten others. By default 4, or 8 for
-        counts and other targets without a small bound on slopes, where curvature changes more on
-        the way.
+        Number of pooled scores, at least 1, after five to ten others. By default 4, or 8 for counts
+        and other targets without a small bound on slopes, where curvature changes more between
+        steps.
     inference : {"model", "robust"}, optional
         Also return the covariance of the estimate, under a right model or under any.
     prior_scales : tuple of float, optional
@@ -63,8 +63,8 @@ class NewtonRaphson(Solver):
     ``docs/solvers/newton_raphson.md`` has the algorithm.
 
     Privacy: Gaussian releases of sums about targets, of second moments, of scores and Hessians,
-    accounted exactly. With a covariance the last score has counts of long rows and clipped
-    residuals in the slack of its contributions, which cost nothing more (``RowSum.with_slack``).
+    accounted exactly. With a covariance, counts of downweighted rows and clipped residuals are
+    released in the slack of the last score at no further cost (``RowSum.with_slack``).
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Settings of Newton-Raphson before data: shares of the budget, limits of rows and slopes."""
+"""Settings of Newton-Raphson from public facts: budget shares, and limits of rows and slopes."""
 
 from __future__ import annotations
 

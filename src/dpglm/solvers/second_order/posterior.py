@@ -1,8 +1,8 @@
 """Estimates from noisy scores and a noisy Hessian, under a weakly informative prior.
 
 Scores g released at points v and the Hessian H give ``r = mean(H v - g) = H theta + e``. The
-covariance V of e counts the sampling of rows, the noise in the scores, and the error E of H, which
-adds ``E (theta - mean(v))``. With the prior ``theta ~ N(0, S)`` the posterior is
+covariance V of e includes the sampling of rows, the noise in the scores, and the error E of H,
+which adds ``E (theta - mean(v))``. With the prior ``theta ~ N(0, S)`` the posterior is
 
     mean = S H (H S H + V)^-1 r,    covariance = S - S H (H S H + V)^-1 H S.
 

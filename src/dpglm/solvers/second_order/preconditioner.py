@@ -1,4 +1,4 @@
-"""A basis in which rows look alike in every direction, from noisy second moments."""
+"""A basis with about equal second moments in every direction, from noisy second moments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prototypes of classes: their mean rows, from one release."""
+"""Nearest class mean, from one release of class sums and counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generalized linear models with random intercepts: factors of many levels, pooled."""
+"""Generalized linear models with random intercepts for factors with many levels."""
 
 from __future__ import annotations
 
@@ -512,9 +512,9 @@ class RandomIntercepts(Solver):
 
     Notes
     -----
-    Different factors are taken to be independent of each other: a factor within another one, such
-    as classes within schools, needs a model with only one of them. A level without information
-    keeps its prior, with mean zero, and so does a level that no row has.
+    Different factors are assumed independent: for nested factors, such as classes within schools,
+    use a model with only one of them. The effect of a level without information, or without rows,
+    has its prior distribution with mean zero.
     ``docs/solvers/random_intercepts.md`` has the algorithm.
 
     Privacy: Gaussian releases of sums of targets and weights, of second moments of fixed columns,

@@ -1,8 +1,8 @@
-"""Posteriors of many levels: Hessians that are diagonal but for few directions.
+"""Posteriors for many levels, with Hessians that are diagonal except in few directions.
 
-Within a factor, entries of the Hessian between two levels are zero; between factors they are those
-of independent factors, which have rank one. So every matrix here is a diagonal plus a product with
-few columns, and nothing grows with the square of the number of levels.
+Within a factor, entries of the Hessian between two levels are zero. Between factors, entries are
+those of independent factors, a matrix of rank one. So every matrix here is a diagonal plus a
+product with few columns, and no cost grows with the square of the number of levels.
 
 Privacy: post-processing of released values.
 """

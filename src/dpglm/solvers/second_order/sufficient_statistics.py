@@ -64,21 +64,21 @@ class SufficientStatistics(Solver):
         Share of the budget (of mu squared) for the second moments of scaled rows, in (0, 1), after
         the targets' share.
     clip : float, optional
-        Bound on a row's squared norm in the basis, above 0, in units of the mean: longer rows have
+        Bound on a row's squared norm in the basis, above 0, in units of the mean. Longer rows have
         a smaller weight in the equations, and scores are clipped to that of such a row with a large
-        residual. By default one for the equations, at least 1, and one for scores, at least 1/4,
-        which grow with the budget; with ``inference`` rows count in full as far as noise in their
-        second moments is small.
+        residual. The default grows with the budget: at least 1 for the equations, and at least 1/4
+        for scores. With ``inference`` rows have their full weight as long as this adds little noise
+        to their second moments.
     inference : {"model", "robust"}, optional
         Also release the covariance of the estimate, under a right model with equal variances or
-        under any, and return the posterior mean under a weakly informative prior. There is one
-        score then, with second moments.
+        under any model. The estimate is then a posterior mean under a weakly informative prior,
+        from one score with second moments.
     prior_scales : tuple of float, optional
         Largest prior standard deviation of the coefficient of each prepared column, in standard
         deviations of the target, above 0, may be infinite; only with ``inference``.
     full_weights : bool, default=False
-        Whether no row of the last release is downweighted. The estimate is then about all rows
-        alike even if the model is wrong, and has more noise.
+        Whether no row of the last release is downweighted. The estimate then describes all rows
+        equally even if the model is wrong, with more noise.
     indicators : tuple of (int, int, float), default=()
         Columns that are indicators of levels, for intervals, see ``NewtonRaphson``.
 
