@@ -14,7 +14,7 @@ from dpglm import GaussianDP, LogisticRegression, PrivateGridSearchCV, PrivatePi
 from dpglm._words import weak
 from dpglm.certificate import Certificate, PublicFact, verify
 from dpglm.certificate.statement import SCOPE, cautions
-from dpglm.certificate.verify import Check, Verification, verdict
+from dpglm.certificate.verify import Check, Verification
 from dpglm.exceptions import PublicInformationWarning
 from dpglm.report import html, save_model
 from dpglm.report.page import coefficient_table, step_cautions
@@ -108,10 +108,10 @@ def law_of_green_pages(certificate, phases=tuple(Phase)):
         )
         checks = (Check("claim", "claim" not in wrong, ""),)
         steps = ["a step learned"] if "step" in wrong else []
-        found = verdict(Verification(checks, (), one.caveats()), steps)
+        found = Verification(checks, (), one.caveats()).beside(steps)
         fine = private_by_definition(one) and not wrong & {"claim", "step"}
-        assert found.is_private == fine == (not wrong)
-        assert bool(found.failures) == ("claim" in wrong)
+        assert found.unqualified == fine == (not wrong)
+        assert bool(found.findings) == ("claim" in wrong)
 
     law()
 
@@ -135,7 +135,7 @@ class TestVerdict:
 
     def test_assumptions_are_stated_everywhere(self, binary):
         assert SCOPE in binary.privacy_.statement()
-        assert verdict(verify(binary.privacy_)).scope == SCOPE
+        assert SCOPE in html.report_page(binary)
         assert SCOPE in verify(binary.privacy_).summary()
         assert "step that learned from the same rows" in SCOPE
 

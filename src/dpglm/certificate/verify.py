@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -92,6 +93,15 @@ class Verification:
     def ok(self) -> bool:
         """Whether every check passed. A certificate with caveats can be ok."""
         return all(check.passed for check in self.checks)
+
+    @property
+    def unqualified(self) -> bool:
+        """Whether the result may be called private: every check passed, without any caveat."""
+        return self.ok and not self.caveats
+
+    def beside(self, cautions: Sequence[str]) -> Verification:
+        """Return the result with further caveats."""
+        return dataclasses.replace(self, caveats=(*cautions, *self.caveats))
 
     @property
     def findings(self) -> tuple[str, ...]:
@@ -413,20 +423,3 @@ _CHECKS_OF_PLAN: dict[str, Callable[[Certificate, CertifiedPart, Plan], str | No
     "noise was large enough": _check_noise,
     "public facts": _check_facts,
 }
-
-
-@final
-@dataclass(frozen=True)
-class Verdict:
-    """The headline of a page: private only without failed checks and without cautions."""
-
-    is_private: bool
-    failures: tuple[str, ...]
-    cautions: tuple[str, ...]
-    scope: str = SCOPE
-
-
-def verdict(verification: Verification, others: Sequence[str] = ()) -> Verdict:
-    """Decide whether a result may be called private."""
-    cautions = (*others, *verification.caveats)
-    return Verdict(verification.ok and not cautions, verification.findings, cautions)

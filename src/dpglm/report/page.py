@@ -14,8 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 from dpglm._registry import require
 from dpglm._words import plain_number, rounded_up, visible
 from dpglm.certificate.certificate import Certificate, library_versions
-from dpglm.certificate.statement import PROVENANCE, named_facts, value_in_words
-from dpglm.certificate.verify import verdict, verify
+from dpglm.certificate.statement import PROVENANCE, SCOPE, named_facts, value_in_words
+from dpglm.certificate.verify import verify
 from dpglm.data.prepare import column_units
 from dpglm.estimators.additive.models import AdditiveModel
 from dpglm.estimators.composed._composed import parts_of
@@ -200,7 +200,6 @@ def page_of(
     template: str, certificate: Certificate, *, cautions: Sequence[str] = (), **shown: Any
 ) -> str:
     """Render a template with a certificate and values of its own; all text is escaped."""
-    verification = verify(certificate)
     return rendered(
         template,
         certificate=certificate,
@@ -210,8 +209,8 @@ def page_of(
             for name, fact in named_facts(certificate)
         ],
         spending=certificate.spending(),
-        verification=verification,
-        verdict=verdict(verification, cautions),
+        verification=verify(certificate).beside(cautions),
+        scope=SCOPE,
         **shown,
     )
 
