@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
 from dpglm._validation import check_real
-from dpglm._words import plain_number, rounded_up
+from dpglm._words import plain_number
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.statement import WHERE
 from dpglm.oracle.counts import Cells
@@ -560,8 +560,7 @@ class TabulatedResult:
 
     def _title(self) -> str:
         made = self.privacy_
-        spent = f"epsilon {rounded_up(made.epsilon)}, delta {rounded_up(made.delta)}"
-        return f"{self._subject()}: {spent}, relation {made.adjacency.value}"
+        return f"{self._subject()}: {made.cost}, relation {made.adjacency.value}"
 
     def _lines(self) -> Iterable[str]:
         """Return the numbers as text."""

@@ -378,6 +378,11 @@ class Certificate:
         """The estimator, or "a study"."""
         return self.estimator if len(self.parts) == 1 else "a study"
 
+    @property
+    def cost(self) -> str:
+        """Epsilon and delta in words, rounded up."""
+        return f"epsilon {rounded_up(self.epsilon)}, delta {rounded_up(self.delta)}"
+
     methods = methods
     record = record
     caveats = cautions
@@ -412,8 +417,7 @@ class Certificate:
         )
 
     def __str__(self) -> str:
-        spent = f"epsilon {rounded_up(self.epsilon)}, delta {rounded_up(self.delta)}"
-        first = f"Privacy of {self.title}: {spent}, {self.adjacency.value} ({self.relation})"
+        first = f"Privacy of {self.title}: {self.cost}, {self.adjacency.value} ({self.relation})"
         return "\n".join(map(visible, [first, *self.caveats()]))
 
     def _repr_html_(self) -> str:

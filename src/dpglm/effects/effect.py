@@ -18,7 +18,7 @@ from dpglm._calls import checked
 from dpglm._codec import Format, Vector
 from dpglm._json import in_file, load
 from dpglm._validation import check_real
-from dpglm._words import card, plain_number, rounded_up
+from dpglm._words import card, plain_number
 from dpglm.certificate.certificate import Certificate, model_digest
 from dpglm.certificate.execution import PartPlan, Stated, StudyPart
 from dpglm.certificate.statement import WHERE
@@ -289,12 +289,11 @@ class AverageEffect:
             shown.insert(1, self.ratio)
         shares = self._found.at_clip, self._found.beyond
         at_clip, beyond = (f"{plain_number(100.0 * one, 2)} % of rows" for one in shares)
-        made = self.privacy_
         return [
             *((one.name, str(one).removeprefix(f"{one.name}: ")) for one in shown),
             ("propensities clipped", at_clip),
             ("contributions clipped", beyond),
-            ("privacy", f"epsilon {rounded_up(made.epsilon)}, delta {rounded_up(made.delta)}"),
+            ("privacy", self.privacy_.cost),
         ]
 
     @property

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._registry import snake_case
-from dpglm._words import plain_number, rounded_up, visible
+from dpglm._words import plain_number, visible
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.statement import LABELS, WHERE
 from dpglm.inference.estimates import Estimates, target_scale
@@ -228,7 +228,6 @@ def facts(certificate: Certificate, estimates: Estimates) -> tuple[tuple[str, st
     """Return names and values of facts about a fit."""
     schema = _value(certificate, "schema", {})
     classes = _value(certificate, "classes", ()) or _value(certificate, LABELS, ())
-    spent = f"epsilon {rounded_up(certificate.epsilon)}, delta {rounded_up(certificate.delta)}"
     data, found = certificate.data, estimates.dispersion
     dispersion = {}
     if found is not None and isinstance(certificate.problem.loss.link, IdentityLink):
@@ -253,7 +252,7 @@ def facts(certificate: Certificate, estimates: Estimates) -> tuple[tuple[str, st
         "Penalty": _penalty(certificate),
         "Rows": f"{some}{data.n_rows}{of_groups}",
         "Covariance": _KINDS[estimates.kind],
-        "Privacy": f"{spent}; {certificate.adjacency.value} ({certificate.relation})",
+        "Privacy": f"{certificate.cost}; {certificate.adjacency.value} ({certificate.relation})",
         "Budget": shares_of_budget(certificate),
     }
     return tuple((name, text) for name, text in texts.items() if text)

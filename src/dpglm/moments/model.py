@@ -11,7 +11,6 @@ from typing import Any, Literal, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._words import rounded_up
 from dpglm.certificate.certificate import Certificate
 from dpglm.inference.estimates import Estimates
 from dpglm.inference.inference import Inference, LinearScores
@@ -240,7 +239,6 @@ class Model:
         self, made: Certificate, weighting: str, penalty: Penalty, effect: float, formula: str
     ) -> SummarySource:
         """Return title, facts and notes of the summary."""
-        spent = f"epsilon {rounded_up(made.epsilon)}, delta {rounded_up(made.delta)}"
         penalised = {
             "auto": "ridge, by marginal likelihood",
             "terms": "for each term, by marginal likelihood",
@@ -252,7 +250,7 @@ class Model:
             ("Penalty", penalised),
             ("Rows", str(made.data.n_rows)),
             ("Rows that count less", weighting),
-            ("Privacy", f"{spent} for all models of these moments; {made.adjacency.value}"),
+            ("Privacy", f"{made.cost} for all models of these moments; {made.adjacency.value}"),
         )
         notes = [
             "The model is assumed to be right, with residuals of the same variance in all rows.",

@@ -16,7 +16,7 @@ from dpglm._calls import checked
 from dpglm._codec import Format, Text, Vector
 from dpglm._json import in_file, load
 from dpglm._validation import check_list, check_one_of, check_real
-from dpglm._words import card, plain_number, rounded_up
+from dpglm._words import card, plain_number
 from dpglm.certificate.certificate import Certificate, PublicFact, model_digest, schema_facts
 from dpglm.certificate.execution import PartInput, Stated, StudyPart
 from dpglm.data.rows import DataSpec, Protection
@@ -317,7 +317,7 @@ class Moments:
             ("columns", ", ".join(self.columns)),
             ("further terms", ", ".join(self.terms)),
             ("rows", str(data.n_rows)),
-            ("privacy", f"epsilon {rounded_up(made.epsilon)}, delta {rounded_up(made.delta)}"),
+            ("privacy", made.cost),
             ("rows that count less", self.weighting),
         ]
         return tuple((name, text) for name, text in found if text)
