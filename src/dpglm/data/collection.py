@@ -163,6 +163,8 @@ class Collection(abc.ABC):
     """Whether rows have weights of their own."""
     has_offset: bool = False
     """Whether rows have offsets: targets then have two columns, targets and offsets."""
+    n_groups: int | None = None
+    """The true number of groups of rows; None for rows that are not in groups."""
 
     @property
     @abc.abstractmethod
@@ -177,11 +179,6 @@ class Collection(abc.ABC):
     def with_offset(self, offset: Any) -> Collection:
         """Return these rows with offsets."""
         raise ValueError(f"offset must be None for rows in {type(self).__name__}")
-
-    @property
-    def n_groups(self) -> int | None:
-        """The true number of groups of rows; None for rows that are not in groups."""
-        return None
 
     @property
     def group_ids(self) -> Any:
@@ -274,7 +271,6 @@ class MatrixRows(Collection):
     copies_cheaply = True
     dtype: FloatType = "float64"
     shape: tuple[int, int] = (0, 0)
-    n_groups: int | None = None
 
     def __init__(
         self,

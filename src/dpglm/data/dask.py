@@ -161,15 +161,12 @@ class DaskArrays(Collection):
         n_rows = self._X.shape[0] if self._groups is None else self._groups.n_rows
         return int(n_rows), int(self._X.shape[1])
 
-    @property
-    def n_groups(self) -> int | None:
-        return None if self._groups is None else self._groups.n_groups
-
     def in_groups(self, ids: Any, most: int | None, noise: NoiseSource) -> DaskArrays:
         """Take the rows of each group together; each group must lie in one chunk of X."""
         found = copy.copy(self)
         columns = self._aligned("groups", _array("groups", ids))
         found._groups = groups_of_partitions(self._X.chunks[0], columns, most, noise)
+        found.n_groups = found._groups.n_groups
         return found
 
     @property

@@ -437,8 +437,6 @@ class SparkRows(Collection):
     """
 
     dtype: FloatType = "float32"
-    is_weighted: bool = False
-    has_offset: bool = False
     _groups: GroupsOfPartitions | None
 
     def __init__(
@@ -474,7 +472,7 @@ class SparkRows(Collection):
         self, like: StoredRows, names: Sequence[str], read: Callable[[Batches], StoredRows]
     ) -> None:
         """Read columns in another way; ``like`` is the result for no rows."""
-        self._like, self._groups = like, None
+        self._like, self._groups, self.n_groups = like, None, None
         self.dtype, self.is_weighted = like.dtype, like.is_weighted
         self.has_offset = like.has_offset
         self.feature_names, self.target_name = like.feature_names, like.target_name
@@ -526,10 +524,6 @@ class SparkRows(Collection):
         """The name of the column of groups: their ids stay on the executors."""
         return self._options["groups"]
 
-    @property
-    def n_groups(self) -> int | None:
-        return None if self._groups is None else self._groups.n_groups
-
     def with_schema(self, schema: Schema) -> SparkRows:
         """Return the same rows, encoded by another schema.
 
@@ -568,6 +562,7 @@ class SparkRows(Collection):
 
         found, counts = copy.copy(self), check_apart(self._source.ask(facts))
         found._groups = GroupsOfPartitions((), most, seed_of_draws(most, noise), *counts)
+        found.n_groups = found._groups.n_groups
         return found
 
     def prepared(self, how: Preparation) -> Rows:

@@ -28,8 +28,6 @@ class StoredRows(Collection):
     """Rows read from a source a part at a time; ``cache`` is a folder for prepared rows."""
 
     dtype: FloatType = "float64"
-    is_weighted: bool = False
-    has_offset: bool = False
 
     def __init__(
         self, source: Source, cache: str | os.PathLike[str] | None, *, has_targets: bool
@@ -49,10 +47,6 @@ class StoredRows(Collection):
         n_rows, n_features = self._source.shape
         return n_rows if self._starts is None else int(self._starts[-1]), n_features
 
-    @property
-    def n_groups(self) -> int | None:
-        return None if self._starts is None else len(self._starts) - 1
-
     def in_groups(self, ids: Any, most: int | None, noise: NoiseSource) -> Self:
         places, starts = Groups.of(ids, self._source.shape[0]).arranged(most, noise)
         may_seek = self._source.may_seek or self._cache is not None
@@ -62,7 +56,7 @@ class StoredRows(Collection):
                 "order: sort it by group, or give cache= a folder"
             )
         found = copy.copy(self)
-        found._places, found._starts = places, starts
+        found._places, found._starts, found.n_groups = places, starts, len(starts) - 1
         return found
 
     def prepared(self, how: Preparation) -> Rows:
