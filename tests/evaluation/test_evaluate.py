@@ -81,7 +81,7 @@ def test_groups_are_evaluated_at_the_price_of_all(exact, binary):
     for name, level in exact.by_level.items():
         here = region == ("west" if name is None else name)
         assert level.rows.estimate == pytest.approx(here.sum(), abs=1.0)
-        found = level.measures["auc"]().estimate
+        found = level.number("auc").estimate
         assert found == pytest.approx(roc_auc_score(y[here] == "ill", scores[here]), abs=4e-3)
     alone = plan_evaluation(BinaryTask((0, 1)), N, GaussianDP(0.3)).plan
     by = plan_evaluation(BinaryTask((0, 1)), N, GaussianDP(0.3), levels=["a", "b"]).plan

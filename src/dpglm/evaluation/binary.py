@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import xlogy
 
 from dpglm._calls import checked
-from dpglm._validation import check_real
+from dpglm._validation import Array, check_real
 from dpglm.evaluation.estimates import (
     LARGEST_LOSS,
     MergedCells,
@@ -47,7 +47,6 @@ from dpglm.oracle.counts import Cells
 from dpglm.solvers.composite.tabulation import KEY_UNIT, FoundCells, Refined, Tabulation
 from dpglm.tabulate import SHARE, Noisy, Number, NumberScale, Parts, ReleasedTables, by_class
 
-Floats: TypeAlias = NDArray[np.float64]
 Decided: TypeAlias = Callable[[float, float, float, float], float]
 """A metric as a function of true negatives, false positives, false negatives, true positives."""
 
@@ -151,7 +150,7 @@ class BinaryTask(EvaluationTask):
         used = refined.n_cells + len(refined.cuts)
         return method.tables[0].size // refined.merged_size * used
 
-    def encode(self, y: NDArray[Any], predictions: Floats) -> Floats:
+    def encode(self, y: NDArray[Any], predictions: Array) -> Array:
         label = class_codes(y, self.classes)
         if not self.probabilities:
             score = finite("scores", predictions)
@@ -243,7 +242,7 @@ class BinaryResult(Result):
     task: BinaryTask
     noisy: Noisy
     cells: MergedCells
-    rows_in: Floats
+    rows_in: Array
     z: float
 
     @property
@@ -251,7 +250,7 @@ class BinaryResult(Result):
         return self.noisy.total(self.z)
 
     @property
-    def ends(self) -> Floats:
+    def ends(self) -> Array:
         """Lower ends of cells, of shape (n_cells,)."""
         return self.cells.ends
 
@@ -260,11 +259,11 @@ class BinaryResult(Result):
         return self._tilted(self.noisy.values)
 
     @functools.cached_property
-    def means(self) -> Floats:
+    def means(self) -> Array:
         """Approximate mean score of each cell, of shape (n_cells,)."""
         return self._released_cells.mean(self.cells.scores)
 
-    def roc_curve(self) -> tuple[Floats, Floats, Floats]:
+    def roc_curve(self) -> tuple[Array, Array, Array]:
         """Return the ROC curve at the ends of cells.
 
         Returns
@@ -291,7 +290,7 @@ class BinaryResult(Result):
         run = np.maximum(false[2:] - false[:-2], _STEEPEST * np.diff(true[[0, -1]]))
         slopes = np.concatenate([[0.0], (true[2:] - true[:-2]) / run, [0.0]])
 
-        def height(low: Floats, high: Floats, point: int) -> float:
+        def height(low: Array, high: Array, point: int) -> float:
             cut = len(low) - point
             across, up = ratio(low[cut:].sum(), low.sum()), ratio(high[cut:].sum(), high.sum())
             return up - float(slopes[point]) * (across - float(false[point]))
@@ -300,10 +299,10 @@ class BinaryResult(Result):
             self._of_counts(functools.partial(height, point=point)) for point in range(len(false))
         )
 
-    def confusion_matrix(self, threshold: float | None = None) -> Floats:
+    def confusion_matrix(self, threshold: float | None = None) -> Array:
         return np.array(at_cut(*self.noisy.by_class, self._cut(threshold))).reshape(2, 2)
 
-    def precision_recall_curve(self) -> tuple[Floats, Floats, Floats]:
+    def precision_recall_curve(self) -> tuple[Array, Array, Array]:
         """Return precision, recall and thresholds at the ends of cells, from the highest down."""
         precision, recall = precision_recall_points(*self.noisy.by_class)
         return precision, recall, np.array([math.inf, *self.ends[::-1]])
@@ -318,10 +317,10 @@ class BinaryResult(Result):
         found = []
         for place in self._with_rows.tolist():
 
-            def share(low: Floats, high: Floats, place: int = place) -> float:
+            def share(low: Array, high: Array, place: int = place) -> float:
                 return ratio(high[place], low[place] + high[place])
 
-            def mass(low: Floats, high: Floats, place: int = place) -> float:
+            def mass(low: Array, high: Array, place: int = place) -> float:
                 return ratio(low[place] + high[place], low.sum() + high.sum())
 
             end = self.ends[place + 1] if place + 1 < len(self.ends) else 1.0
@@ -351,7 +350,7 @@ class BinaryResult(Result):
         """
         share = check_real("share", share, above=0.0, most=1.0)
 
-        def gained(low: Floats, high: Floats) -> float:
+        def gained(low: Array, high: Array) -> float:
             false, true = roc_points(low, high)
             base = ratio(high.sum(), low.sum() + high.sum())
             selected = (1.0 - base) * false + base * true
@@ -382,7 +381,7 @@ class BinaryResult(Result):
         return [*map(float, self.ends), 1.0 if self.task.probabilities else math.inf]
 
     def _of_counts(
-        self, function: Callable[[Floats, Floats], float], scale: NumberScale = SHARE
+        self, function: Callable[[Array, Array], float], scale: NumberScale = SHARE
     ) -> Number:
         """Return a function of the counts of negative and positive rows."""
         return self.noisy.number(lambda values: function(*by_class(values)), self.z, scale)
@@ -459,7 +458,7 @@ class BinaryResult(Result):
     def d2(self) -> Number:
         """Return the share of the log loss of a constant prediction that is explained."""
 
-        def entropy(counts: Floats) -> tuple[float, float]:
+        def entropy(counts: Array) -> tuple[float, float]:
             share = float(counts[1].sum()) / max(float(counts.sum()), 1.0)
             share = min(max(share, _LEAST_SHARE), 1.0 - _LEAST_SHARE)
             return share, float(-xlogy(share, share) - xlogy(1.0 - share, 1.0 - share))
@@ -482,12 +481,12 @@ class BinaryResult(Result):
         return self.cells.tilted(values["position"] / self.rows_in)
 
     @property
-    def _typical_losses(self) -> Floats:
+    def _typical_losses(self) -> Array:
         """Log losses of negative and positive rows at the mean scores of their cells."""
         means = np.clip(self.means, math.exp(-LARGEST_LOSS), 1.0 - math.exp(-LARGEST_LOSS))
         return np.stack([-np.log1p(-means), -np.log(means)])
 
-    def _mean(self, name: str, typical: Floats, largest: float) -> Number:
+    def _mean(self, name: str, typical: Array, largest: float) -> Number:
         return self.noisy.number(
             lambda values: mean_of(values, name, largest),
             self.z,
@@ -495,7 +494,7 @@ class BinaryResult(Result):
             sampled=self._sampling_variance(typical),
         )
 
-    def _sampling_variance(self, typical: Floats) -> float:
+    def _sampling_variance(self, typical: Array) -> float:
         """Return the sampling variance of a mean with these values in the cells."""
         counts = np.maximum(self.noisy.counts, 0.0)
         rows = max(float(counts.sum()), 1.0)

@@ -6,14 +6,14 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import entr
 
 from dpglm._calls import checked
-from dpglm._validation import check_integer
+from dpglm._validation import Array, check_integer
 from dpglm.evaluation.estimates import (
     LARGEST_LOSS,
     MergedCells,
@@ -41,8 +41,6 @@ from dpglm.oracle.counts import Cells
 from dpglm.problem.links import over_classes
 from dpglm.solvers.composite.tabulation import KEY_UNIT, FoundCells, Refined
 from dpglm.tabulate import SHARE, Noisy, Number, NumberScale, Parts, ReleasedTables
-
-Floats: TypeAlias = NDArray[np.float64]
 
 _RANK, _LOSS, _BRIER, _FIRST = 3, 4, 5, 6
 # Shares of the squared budget; the last one is that of all curves together.
@@ -112,7 +110,7 @@ class ClassesTask(EvaluationTask):
             *(Cells((0, one.label, one.column), (n_levels, 2, one.merged_size)) for one in refined),
         )
 
-    def encode(self, y: NDArray[Any], predictions: Floats) -> Floats:
+    def encode(self, y: NDArray[Any], predictions: Array) -> Array:
         n_classes = len(self.classes)
         label = class_codes(y, self.classes)
         score = in_range("scores", predictions, 0.0, 1.0, f"(n, {n_classes})", 2)
@@ -187,7 +185,7 @@ class ClassesResult(Result):
     def rows(self) -> Number:
         return self.confusion.total(self.z)
 
-    def confusion_matrix(self, threshold: float | None = None) -> Floats:
+    def confusion_matrix(self, threshold: float | None = None) -> Array:
         return self.confusion.counts
 
     def by_class(self, most: int) -> Mapping[Any, Mapping[str, Number]]:
@@ -210,7 +208,7 @@ class ClassesResult(Result):
         """
         place = self._place(label)
 
-        def of_matrix(function: Callable[[Floats], float]) -> Number:
+        def of_matrix(function: Callable[[Array], float]) -> Number:
             return self.confusion.number(lambda values: function(values["counts"]), self.z)
 
         return {
@@ -220,7 +218,7 @@ class ClassesResult(Result):
             "auc": area_number(*self.curves[place], self.z),
         }
 
-    def roc_curve(self, label: Any) -> tuple[Floats, Floats]:
+    def roc_curve(self, label: Any) -> tuple[Array, Array]:
         """Return false and true positive rates of one class versus the rest, at ends of cells.
 
         Both increase from 0 to 1. A ValueError lists the classes if there is none of that label.
@@ -301,7 +299,7 @@ class ClassesResult(Result):
         )
 
 
-def _total(counts: Floats) -> float:
+def _total(counts: Array) -> float:
     return max(float(counts.sum()), 1.0)
 
 

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 from scipy.special import expit, logit
 
+from dpglm._validation import Array
 from dpglm.solvers.composite.tabulation import FoundCells, Refined
 from dpglm.tabulate import SHARE, Noisy, Number, Parts, by_class
 
-Floats: TypeAlias = NDArray[np.float64]
 Keys: TypeAlias = NDArray[np.int64]
 LARGEST_LOSS = 8.0
 """Log losses are clipped to this, the loss of a probability of 0.0003."""
@@ -39,18 +39,18 @@ _OVER_FULL = 4.0
 _FARTHEST, _TILTS, _MOST_BENT, _LEAST_SPREAD = 0.9, 8, 20.0, 0.01
 
 
-def _bits(values: Floats) -> Keys:
+def _bits(values: Array) -> Keys:
     return np.ascontiguousarray(values, dtype=np.float64).view(np.int64) >> _LEFT_OUT
 
 
-def _floats(bits: Keys) -> Floats:
+def _floats(bits: Keys) -> Array:
     return (np.asarray(bits, dtype=np.int64) << _LEFT_OUT).view(np.float64)
 
 
 _MIDDLE = int(_bits(np.array([0.5]))[0])
 
 
-def keys_of(scores: Floats, probabilities: bool) -> Keys:
+def keys_of(scores: Array, probabilities: bool) -> Keys:
     """Return integers in the order of the scores; scores that agree in 12 digits have equal keys.
 
     Keys are the bits of floats without the last 12. Those of probabilities are relative to the
@@ -65,7 +65,7 @@ def keys_of(scores: Floats, probabilities: bool) -> Keys:
     return np.where(scores < 0.0, -size, size)
 
 
-def scores_of(keys: Keys, probabilities: bool) -> Floats:
+def scores_of(keys: Keys, probabilities: bool) -> Array:
     """Return the scores of keys; keys beyond all scores have the largest score."""
     keys = np.asarray(keys, dtype=np.int64)
     if probabilities:
@@ -130,9 +130,9 @@ class MergedCells:
 
     found: FoundCells
     probabilities: bool
-    shares: Floats
+    shares: Array
 
-    def tilted(self, positions: Floats) -> Self:
+    def tilted(self, positions: Array) -> Self:
         """Return the cells with shares that have these mean positions within merged cells.
 
         Exponential tilting minimizes the relative entropy of the change.
@@ -147,7 +147,7 @@ class MergedCells:
             bend = np.clip(bend + np.clip(step, -2.0, 2.0), -_MOST_BENT, _MOST_BENT)
         return self._bent(bend, middles)
 
-    def _bent(self, bend: Floats, middles: Floats) -> Self:
+    def _bent(self, bend: Array, middles: Array) -> Self:
         shares = self.found.shares * np.exp(bend[self.place] * middles)
         whole = np.bincount(self.place, self.found.shares) / np.bincount(self.place, shares)
         return dataclasses.replace(self, shares=shares * whole[self.place])
@@ -163,7 +163,7 @@ class MergedCells:
         return self.found.place
 
     @functools.cached_property
-    def ends(self) -> Floats:
+    def ends(self) -> Array:
         """Lower end of each merged cell; that of the first is the least score."""
         first = np.searchsorted(self.place, np.arange(len(self.there)))
         ends = scores_of(self.found.grid.bounds[first], self.probabilities)
@@ -171,30 +171,30 @@ class MergedCells:
         return ends
 
     @functools.cached_property
-    def scores(self) -> Floats:
+    def scores(self) -> Array:
         """Middle score of each fine cell."""
         lows, highs = self.found.grid.bounds[:-1], self.found.grid.bounds[1:] - 1
         return scores_of(lows + (highs - lows) // 2, self.probabilities)
 
     @functools.cached_property
-    def log_odds(self) -> Floats:
+    def log_odds(self) -> Array:
         """Log odds of the scores, clipped to ``LOG_ODDS``."""
         return np.clip(logit(self.scores), -LOG_ODDS, LOG_ODDS)
 
-    def mean(self, values: Floats) -> Floats:
+    def mean(self, values: Array) -> Array:
         """Return the mean of values of fine cells over the rows of each merged cell."""
         weights = self.shares
         return np.bincount(self.place, weights * values) / np.bincount(self.place, weights)
 
     @functools.cached_property
-    def _parts(self) -> Floats:
+    def _parts(self) -> Array:
         """Share of its merged cell in each fine cell, averaged over both classes."""
         totals = np.maximum(self.found.counts.sum(axis=1, keepdims=True), 1.0)
         clear = np.where(self.found.clear, np.maximum(self.found.counts, 0.0), 0.0)
         masses = (clear / totals).sum(axis=0)
         whole = np.bincount(self.place, (self.found.counts / totals).sum(axis=0))
         whole = np.maximum(np.maximum(whole, np.bincount(self.place, masses)), 1e-9)
-        parts: Floats = masses / whole[self.place]
+        parts: Array = masses / whole[self.place]
         return parts
 
     @functools.cached_property
@@ -205,7 +205,7 @@ class MergedCells:
         return found
 
     @functools.cached_property
-    def spread(self) -> Floats:
+    def spread(self) -> Array:
         """Spread of the scores of each merged cell: 0 if all are equal, 1 if all differ.
 
         It is 1 - sum a^3 over the shares a of over-full fine cells.
@@ -214,7 +214,7 @@ class MergedCells:
         return np.asarray(np.maximum(1.0 - np.bincount(self.place, shared), 0.0), np.float64)
 
     @functools.cached_property
-    def unknown(self) -> Floats:
+    def unknown(self) -> Array:
         """Share of the pairs of each merged cell with unknown order.
 
         It is sum a^2 over the shares a of over-full fine cells with more than one key.
@@ -233,7 +233,7 @@ _LEAST = 1e-12
 _ONE_SCORE = 0.5
 
 
-def area_under_roc(negatives: Floats, positives: Floats, spread: Floats | float = 1.0) -> float:
+def area_under_roc(negatives: Array, positives: Array, spread: Array | float = 1.0) -> float:
     """Return the area under the ROC curve from noisy counts in cells of increasing scores.
 
     Pairs in different cells are counted. Pairs within a cell count by half, plus a correction for
@@ -260,7 +260,7 @@ def area_under_roc(negatives: Floats, positives: Floats, spread: Floats | float 
     return area + float(slopes @ (mass**3 * spread)[there]) / 3.0
 
 
-def change_of_area(negatives: Floats, positives: Floats, spread: Floats) -> float:
+def change_of_area(negatives: Array, positives: Array, spread: Array) -> float:
     """Return the change of the area if neighbouring cells are joined, averaged over both ways.
 
     It is large if class shares within cells differ from an interpolation between neighbours.
@@ -278,7 +278,7 @@ def change_of_area(negatives: Floats, positives: Floats, spread: Floats) -> floa
     return abs(whole - 0.5 * sum(joined))
 
 
-def order_variance(negatives: Floats, positives: Floats, spread: Floats | float = 1.0) -> float:
+def order_variance(negatives: Array, positives: Array, spread: Array | float = 1.0) -> float:
     """Return the variance of the area over random orders of the rows within cells.
 
     For each cell it is that of the Mann-Whitney statistic, n0 n1 (n0 + n1 + 1) / 12 (Annals of
@@ -290,18 +290,18 @@ def order_variance(negatives: Floats, positives: Floats, spread: Floats | float 
     return float(ranked.sum()) / (12.0 * float(pairs) ** 2)
 
 
-def unknown_order(negatives: Floats, positives: Floats, unknown: Floats) -> float:
+def unknown_order(negatives: Array, positives: Array, unknown: Array) -> float:
     """Return the largest change of the area by pairs with unknown order."""
     pairs = np.maximum(_shares(negatives), 0.0) * np.maximum(_shares(positives), 0.0)
     return 0.5 * float(pairs @ unknown)
 
 
-def roc_points(negatives: Floats, positives: Floats) -> tuple[Floats, Floats]:
+def roc_points(negatives: Array, positives: Array) -> tuple[Array, Array]:
     """Return false and true positive rates at each cell's lower end, from 0 to 1, increasing."""
     return _upwards(_shares(negatives)), _upwards(_shares(positives))
 
 
-def precision_recall_points(negatives: Floats, positives: Floats) -> tuple[Floats, Floats]:
+def precision_recall_points(negatives: Array, positives: Array) -> tuple[Array, Array]:
     """Return precision and recall at each cell's lower end, from the highest cell down."""
     wrong = _upwards(_shares(negatives)) * max(negatives.sum(), 0.0)
     right = _upwards(_shares(positives)) * max(positives.sum(), 0.0)
@@ -310,7 +310,7 @@ def precision_recall_points(negatives: Floats, positives: Floats) -> tuple[Float
     return precision, _upwards(_shares(positives))
 
 
-def at_cut(negatives: Floats, positives: Floats, cut: int) -> tuple[float, float, float, float]:
+def at_cut(negatives: Array, positives: Array, cut: int) -> tuple[float, float, float, float]:
     """Return true negatives, false positives, false negatives and true positives.
 
     Rows in cells from ``cut`` on are predicted positive.
@@ -323,7 +323,7 @@ def at_cut(negatives: Floats, positives: Floats, cut: int) -> tuple[float, float
     )
 
 
-def largest_gap(negatives: Floats, positives: Floats, first: Floats | float = 0.0) -> float:
+def largest_gap(negatives: Array, positives: Array, first: Array | float = 0.0) -> float:
     """Return the largest difference of true and false positive rate at an end of a cell.
 
     With ``first`` also within cells, if this share of the negatives of a cell has the least scores.
@@ -347,14 +347,14 @@ class Recalibration:
     outer: float = 0.0
 
     @functools.cached_property
-    def log_odds(self) -> Floats:
+    def log_odds(self) -> Array:
         """Log odds of fine cells."""
         upto = np.cumsum(self.cells.shares) / self.cells.shares.sum()
         ends = np.searchsorted(upto, [self.outer, 1.0 - self.outer])
         low, high = self.cells.log_odds[np.minimum(ends, len(upto) - 1)]
         return np.clip(self.cells.log_odds, low, high)
 
-    def intercept(self, rows: Floats, positives: float, predicted: float) -> float:
+    def intercept(self, rows: Array, positives: float, predicted: float) -> float:
         """Return the shift of all log odds for which predictions add up to the positives.
 
         ``predicted`` is the sum of the predictions without the shift.
@@ -370,12 +370,12 @@ class Recalibration:
                 break
         return shift
 
-    def steepness(self, rows: Floats) -> float:
+    def steepness(self, rows: Array) -> float:
         """Return the derivative of the mean prediction with respect to the shift."""
         _, slopes = self._responses(self.log_odds)
         return float(rows @ slopes) / max(float(rows.sum()), 1.0)
 
-    def slope(self, negatives: Floats, positives: Floats) -> float:
+    def slope(self, negatives: Array, positives: Array) -> float:
         """Return the coefficient of the log odds, next to an intercept.
 
         It solves the score equations of the counts, with the mean log odds of each merged cell.
@@ -384,7 +384,7 @@ class Recalibration:
         positions, deviation = self._positions(rows)
         return float(self._fit(rows, positives, positions)[1]) / deviation
 
-    def unseen(self, negatives: Floats, positives: Floats) -> float:
+    def unseen(self, negatives: Array, positives: Array) -> float:
         """Return the variance of the slope of the rows given the counts.
 
         It is the inverse information of the counts minus that of the rows.
@@ -406,12 +406,12 @@ class Recalibration:
         known = np.linalg.inv(_regularized(whole, rows))[1, 1]
         return max(float(counted - known), 0.0) / deviation**2
 
-    def _responses(self, scores: Floats) -> tuple[Floats, Floats]:
+    def _responses(self, scores: Array) -> tuple[Array, Array]:
         """Return the mean response in each merged cell, and its slope."""
         means = expit(scores)
         return self.cells.mean(means), self.cells.mean(means * (1.0 - means))
 
-    def _positions(self, rows: Floats) -> tuple[Floats, float]:
+    def _positions(self, rows: Array) -> tuple[Array, float]:
         """Return the standardized log odds of fine cells, and their standard deviation."""
         weights = np.maximum(rows, 0.0)
         weights = weights / max(float(weights.sum()), 1e-300)
@@ -421,14 +421,14 @@ class Recalibration:
         deviation = max(math.sqrt(max(spread, 0.0)), _LEAST_DEVIATION)
         return (odds - center) / deviation, deviation
 
-    def _information(self, rows: Floats, means: Floats, positions: Floats) -> tuple[Floats, Floats]:
+    def _information(self, rows: Array, means: Array, positions: Array) -> tuple[Array, Array]:
         slopes = means * (1.0 - means)
         middle = self.cells.mean(positions)
         pulls = [rows * self.cells.mean(slopes), rows * self.cells.mean(slopes * positions)]
         found = np.array([[one.sum() for one in pulls], [float(middle @ one) for one in pulls]])
         return _regularized(found, rows), slopes
 
-    def _fit(self, rows: Floats, positives: Floats, positions: Floats) -> Floats:
+    def _fit(self, rows: Array, positives: Array, positions: Array) -> Array:
         there, middle = np.maximum(rows, 0.0), self.cells.mean(positions)
         share = float(positives.sum()) / max(float(rows.sum()), 1.0)
         start = float(logit(min(max(share, _LEAST_SHARE), 1.0 - _LEAST_SHARE)))
@@ -446,20 +446,20 @@ class Recalibration:
         return fitted
 
 
-def _regularized(information: Floats, rows: Floats) -> Floats:
+def _regularized(information: Array, rows: Array) -> Array:
     """Return an information matrix that is not singular."""
     least = _LEAST_INFORMATION * max(float(rows.sum()), 1.0)
-    found: Floats = information + least * np.eye(2)
+    found: Array = information + least * np.eye(2)
     return found
 
 
-def _shares(counts: Floats) -> Floats:
+def _shares(counts: Array) -> Array:
     total = counts.sum()
-    shares: Floats = counts / (total if abs(total) > _LEAST else _LEAST)
+    shares: Array = counts / (total if abs(total) > _LEAST else _LEAST)
     return shares
 
 
-def _upwards(shares: Floats) -> Floats:
+def _upwards(shares: Array) -> Array:
     """Return increasing sums of shares from the highest cell down, from 0 to 1."""
     sums = np.concatenate([[0.0], np.cumsum(shares[::-1])])
     sums[-1] = 1.0
@@ -484,7 +484,7 @@ def area_number(noisy: Noisy, cells: MergedCells, z: float) -> Number:
 def known_area(noisy: Noisy, cells: MergedCells, z: float) -> Number:
     """Return the area if the scores that the search left unordered are equal."""
 
-    def area(values: Parts, spread: Floats | float = cells.spread) -> float:
+    def area(values: Parts, spread: Array | float = cells.spread) -> float:
         return area_under_roc(*by_class(values), spread)
 
     order = area(noisy.values) - area(noisy.values, 0.0)

@@ -84,7 +84,7 @@ class Evaluation(TabulatedResult):
     @property
     def measures(self) -> dict[str, Number]:
         """All metrics without a threshold, for all rows."""
-        return {name: measure() for name, measure in self.all_rows.measures.items()}
+        return {one.name: one.number for one in self.all_rows.shown(())}
 
     @checked
     def number(self, name: str, threshold: float | None = None) -> Number:
@@ -107,7 +107,8 @@ class Evaluation(TabulatedResult):
         rows = self.all_rows
         if threshold is not None and isinstance(rows, BinaryResult):
             used = rows.threshold_used(threshold)
-            if abs(used - threshold) > _SAME_THRESHOLD and name in rows.at():
+            decisions = {one.name for one in rows.task.metrics if one.at_threshold}
+            if abs(used - threshold) > _SAME_THRESHOLD and name in decisions:
                 warnings.warn(
                     f"the threshold {used:.4g} was used in place of {threshold:g}, which was not "
                     "declared (thresholds=)",

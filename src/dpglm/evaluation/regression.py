@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import check_real
+from dpglm._validation import Array, check_real
 from dpglm.evaluation.task import NUMBERS, EvaluationTask, Metric, Result, finite, mean_of, metric
 from dpglm.oracle.counts import Cells
 from dpglm.solvers.composite.tabulation import FoundCells, Refined
 from dpglm.tabulate import Noisy, Number, NumberScale, Parts, ReleasedTables
-
-Floats: TypeAlias = NDArray[np.float64]
 
 # Residuals of either sign in cells of half octaves, up to the range of the targets.
 _OCTAVES, _PER_OCTAVE = 8, 2
@@ -94,7 +92,7 @@ class RegressionTask(EvaluationTask):
             Cells((0, 2), (n_levels, _TARGETS)),
         )
 
-    def encode(self, y: NDArray[Any], predictions: Floats) -> Floats:
+    def encode(self, y: NDArray[Any], predictions: Array) -> Array:
         numbers = []
         for name, given in (("y", y), ("predictions", predictions)):
             found = finite(name, given)
@@ -225,7 +223,7 @@ class RegressionResult(Result):
         middles = self.span * (np.arange(_TARGETS) + 0.5) / _TARGETS
         width = self.span / _TARGETS
 
-        def median(values: Parts) -> tuple[int, float, Floats]:
+        def median(values: Parts) -> tuple[int, float, Array]:
             # Clipping at zero would accumulate the noise of empty cells far from the median.
             shares = values["targets"] / max(float(values["targets"].sum()), 1.0)
             upto = np.maximum.accumulate(np.clip([0.0, *np.cumsum(shares)], 0.0, 1.0))
@@ -263,7 +261,7 @@ class RegressionResult(Result):
     def _mse(self, values: Parts) -> float:
         return mean_of(values, "square", self.span**2)
 
-    def _moments(self, typical: Floats) -> tuple[float, float, float]:
+    def _moments(self, typical: Array) -> tuple[float, float, float]:
         """Return mean and variance of numbers with these values in the cells, and the rows."""
         counts = np.maximum(self.noisy.counts, 0.0)
         rows = max(float(counts.sum()), 1.0)
@@ -271,7 +269,7 @@ class RegressionResult(Result):
         return mean, float(counts @ typical**2) / rows - mean**2, rows
 
     def _mean(
-        self, function: Callable[[Parts], float], typical: Floats, scale: NumberScale
+        self, function: Callable[[Parts], float], typical: Array, scale: NumberScale
     ) -> Number:
         """Return a mean over rows with these values in the cells, as shares of the range."""
         _, variance, rows = self._moments(self.span * typical)
@@ -282,7 +280,7 @@ def _mean_of(values: Parts, name: str) -> float:
     return float(values[name]) / max(float(values["counts"].sum()), 1.0)
 
 
-def _cell_of(upto: Floats, rank: float) -> tuple[int, float]:
+def _cell_of(upto: Array, rank: float) -> tuple[int, float]:
     """Return the cell that contains a rank, and the part of its rows below the rank."""
     rank = min(max(rank, 0.0), 1.0)
     place = min(max(int(np.searchsorted(upto, rank)), 1), len(upto) - 1) - 1

@@ -8,13 +8,13 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._calls import checked
-from dpglm._validation import in_one_line
+from dpglm._validation import Array, in_one_line
 from dpglm.data.rows import DataSpec
 from dpglm.oracle.counts import Cells
 from dpglm.privacy.budget import Adjacency
@@ -22,8 +22,6 @@ from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.tabulation import KEY_UNIT, FoundCells, Refined, Tabulation
 from dpglm.tables.given import spelled_as
 from dpglm.tabulate import Number, Parts, ReleasedTables
-
-Floats: TypeAlias = NDArray[np.float64]
 
 SCORES, PROBABILITIES, CLASSES, NUMBERS = "scores", "probabilities", "classes", "numbers"
 """Kinds of predictions: any scores of two classes, probabilities of two or of several, numbers."""
@@ -140,7 +138,7 @@ class EvaluationTask(abc.ABC):
         """Number of columns of encoded rows; column 0 contains their level."""
 
     @abc.abstractmethod
-    def encode(self, y: NDArray[Any], predictions: Floats) -> Floats:
+    def encode(self, y: NDArray[Any], predictions: Array) -> Array:
         """Encode each row by itself as the columns that follow its level.
 
         Raises ValueError for a shape or value that the task does not allow.
@@ -169,7 +167,7 @@ class EvaluationTask(abc.ABC):
         return Tabulation(data, adjacency, tuple(tables), noise, refined)
 
     def read(
-        self, plan: Plan, values: Floats, n_levels: int, z: float, chosen: bool
+        self, plan: Plan, values: Array, n_levels: int, z: float, chosen: bool
     ) -> tuple[Result, ...]:
         """Return a result for each level, if there are several, and one for all rows."""
         method = tables_of(plan)
@@ -214,15 +212,6 @@ class Result(abc.ABC):
         """The classes, the negative one of two first; none for numbers."""
         return self.task.classes
 
-    @property
-    def measures(self) -> Mapping[str, Callable[[], Number]]:
-        """Functions that return the metrics without a threshold, by name."""
-        return {
-            one.name: functools.partial(self.number, one.name)
-            for one in self.task.metrics
-            if not one.at_threshold
-        }
-
     def at(self, threshold: float | None = None) -> dict[str, Number]:
         """Return the metrics of decisions at a threshold; none unless there are two classes.
 
@@ -264,7 +253,7 @@ class Result(abc.ABC):
                     number = self.number(one.name, threshold)
                     yield Shown(one, one.name + at, one.label + at, number)
 
-    def confusion_matrix(self, threshold: float | None = None) -> Floats:
+    def confusion_matrix(self, threshold: float | None = None) -> Array:
         """Return noisy counts of rows by true class (rows) and predicted class (columns)."""
         raise ValueError("confusion_matrix requires classes, and the targets are numbers")
 
@@ -285,7 +274,7 @@ def ratio(part: float, whole: float) -> float:
 
 def in_range(
     name: str, values: Any, low: float, high: float, shape: str, ndim: int, remedy: str = ""
-) -> Floats:
+) -> Array:
     """Return values as floats; ValueError unless all are from ``low`` to ``high``."""
     try:
         found = np.asarray(values, dtype=np.float64)
@@ -298,7 +287,7 @@ def in_range(
     return found
 
 
-def finite(name: str, values: Any) -> Floats:
+def finite(name: str, values: Any) -> Array:
     """Return numbers of shape (n,); ValueError unless all are finite."""
     found = np.asarray(values, dtype=np.float64)
     if found.ndim != 1 or not np.isfinite(found).all():

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any, TypeAlias, final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import chndtr
 
 from dpglm._calls import checked
 from dpglm._json import in_file, load
-from dpglm._validation import in_one_line
+from dpglm._validation import Array, in_one_line
 from dpglm._words import rounded_up
 from dpglm.evaluation import Evaluation
 from dpglm.exploration import Description
@@ -25,7 +24,6 @@ from dpglm.report.page import rendered
 from dpglm.tabulate import Number, normal_quantile, number, with_both_intervals
 
 Stored: TypeAlias = Description | Evaluation | Mapping[str, Any] | str | os.PathLike[str]
-_Floats: TypeAlias = NDArray[np.float64]
 
 FILES = ("description.json", "evaluation.json")
 """Results that a folder may hold."""
@@ -278,7 +276,7 @@ def _shifts(before: Any, after: Any) -> Iterator[Shift]:
         yield Shift(name, *stability(shares, deviations, alpha))
 
 
-def stability(shares: _Floats, deviations: _Floats, alpha: float) -> tuple[Number, int]:
+def stability(shares: Array, deviations: Array, alpha: float) -> tuple[Number, int]:
     """Return the population stability index of noisy shares, and the number of its cells.
 
     ``shares`` and their standard deviations have shape (2, n): before and after. Each cell adds

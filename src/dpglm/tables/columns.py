@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpglm._codec import APART_FIELD, SCALAR, Form, Text, named
 from dpglm._score import Score, as_score, cell, choice, is_missing, is_number, lookup, refused
-from dpglm._validation import check_one_of, check_real, in_one_line
+from dpglm._validation import Array, check_one_of, check_real, in_one_line
 from dpglm.tables.cells import Entry, Vocabulary, as_numbers, normal
 from dpglm.tables.times import PARTS, as_units, days_of, parts_of, read_times
 
@@ -48,8 +48,7 @@ Provenance: TypeAlias = Annotated[
 Entries: TypeAlias = Annotated[
     tuple[Entry, ...], Form(list, lambda value: tuple(value) if isinstance(value, list) else value)
 ]
-_Floats: TypeAlias = NDArray[np.float64]
-Effects: TypeAlias = tuple[_Floats, _Floats]
+Effects: TypeAlias = tuple[Array, Array]
 
 # The best of 10, 100, 1000 and the range itself on Adult's training rows
 # (``python -m experiments.additive``).
@@ -225,7 +224,7 @@ class NumericColumn(Column):
         numbers /= self._scale
         np.clip(numbers, -1.0, 1.0, out=out[:, 0])
 
-    def read(self, values: ArrayLike, *, gaps: bool = False) -> _Floats:
+    def read(self, values: ArrayLike, *, gaps: bool = False) -> Array:
         stand_in = math.nan if gaps and self.missing is not None else self.missing
         numbers = as_numbers(self.plain_cells(values), f"column {self.name!r}", stand_in)
         return np.clip(numbers, self.low, self.high, out=numbers)
@@ -263,7 +262,7 @@ class NumericColumn(Column):
         micros = read_times(values, f"column {self.name!r}", self.time, self.format)
         return as_units(micros, "days" if self.time == "date" else self.unit or "days")
 
-    def stretched(self, numbers: _Floats) -> _Floats:
+    def stretched(self, numbers: Array) -> Array:
         """Map numbers between the bounds to [0, 1], on the column's scale."""
         if self.scale == "log" and self.low > 0.0:
             return np.asarray((np.log(numbers) - math.log(self.low)) / self._decades)
@@ -271,7 +270,7 @@ class NumericColumn(Column):
         share = (0.5 * numbers - 0.5 * self.low) / self._scale
         return share if self.scale == "linear" else np.log1p(DENSER * share) / math.log1p(DENSER)
 
-    def unstretched(self, places: _Floats) -> _Floats:
+    def unstretched(self, places: Array) -> Array:
         """Undo ``stretched``."""
         if self.scale == "log" and self.low > 0.0:
             return np.asarray(np.exp(math.log(self.low) + places * self._decades))
@@ -284,7 +283,7 @@ class NumericColumn(Column):
         """Logarithm of the ratio of the bounds, for a lower bound above 0."""
         return math.log(self.high) - math.log(self.low)
 
-    def spaced(self, segments: int) -> _Floats:
+    def spaced(self, segments: int) -> Array:
         """Return the bounds and the declared knots, or the ends of equal segments."""
         if self.knots is not None:
             return np.unique([self.low, *self.knots, self.high])
@@ -438,7 +437,7 @@ class CategoricalColumn(Column):
         return self.name if self.of is None else str(self.of.name)
 
     @property
-    def _circle(self) -> _Floats:
+    def _circle(self) -> Array:
         """Places of the categories on a circle, with a mean of zero."""
         turns = 2.0 * math.pi * np.arange(len(self.categories)) / len(self.categories)
         # Rounding must not make a row longer than 1.

@@ -12,7 +12,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm._validation import check_integer, check_list, check_real
+from dpglm._validation import Array, check_integer, check_list, check_real
 from dpglm._words import plain_number
 from dpglm.tables.cells import Entry, Vocabulary, as_cells, as_numbers, check_unique, is_missing
 from dpglm.tables.columns import DENSER, CategoricalColumn, Column, NumericColumn
@@ -103,16 +103,8 @@ def given_edges(
     return edges
 
 
-def parts_of(edges: Sequence[float], *, whole: bool) -> int:
-    """Return the number of parts of each bin; whole numbers are not divided further."""
-    if not whole:
-        return PARTS
-    return int(min(PARTS, max(1.0, math.ceil(max(np.diff(edges))))))
-
-
 MISSING, NOT_LISTED = "missing", "not listed"
 """Labels of the cells of missing and unlisted values."""
-_Floats = NDArray[np.float64]
 
 
 @final
@@ -191,7 +183,7 @@ class CountedColumn:
         return self.bins if self.edges else slice(0, len(self.levels))
 
     @property
-    def part_edges(self) -> _Floats:
+    def part_edges(self) -> Array:
         """Edges of the parts of all bins, of shape (n_bins * n_parts + 1,)."""
         edges, shares = np.asarray(self.edges), np.arange(self.n_parts) / self.n_parts
         inner = edges[:-1, None] + np.diff(edges)[:, None] * shares
@@ -224,14 +216,14 @@ class CountedColumn:
         """The change of the column's value per unit of x."""
         return 0.5 * self.edges[-1] - 0.5 * self.edges[0] if self.edges else 1.0
 
-    def encode(self, values: ArrayLike, out: _Floats) -> None:
+    def encode(self, values: ArrayLike, out: Array) -> None:
         """Write the numbers of each row into ``out``, zeros of shape (n, width).
 
         Privacy: each row is encoded by itself.
         """
         (self._encode_numbers if self.edges else self._encode_levels)(values, out)
 
-    def _encode_numbers(self, values: ArrayLike, out: _Floats) -> None:
+    def _encode_numbers(self, values: ArrayLike, out: Array) -> None:
         numbers = as_numbers(values, f"column {self.name!r}", math.nan)
         gaps = np.isnan(numbers)
         edges = self.part_edges
@@ -251,7 +243,7 @@ class CountedColumn:
         out[:, -2] = np.where(gaps, 0.0, x)
         out[:, -1] = np.where(gaps, 0.0, x * x - 0.5)
 
-    def _encode_levels(self, values: ArrayLike, out: _Floats) -> None:
+    def _encode_levels(self, values: ArrayLike, out: Array) -> None:
         what, n = f"column {self.name!r}", len(self.levels)
         cells = as_cells(values, what)
         found = Vocabulary(self.levels).positions(cells, what, "", n)
@@ -319,7 +311,7 @@ class CellEncoder:
             )
         return found
 
-    def encode(self, table: Any) -> NDArray[np.float64]:
+    def encode(self, table: Any) -> Array:
         """Encode a table; a ValueError names the column, the row and the remedy."""
         cells, n_rows = read_columns(table, self.names)
         encoded = np.zeros((n_rows, self.width))
@@ -376,12 +368,11 @@ def _counted(column: Any, bins: Any, most: int) -> CountedColumn:
             raise ValueError(f"{what} is for a numeric column, and this one has categories")
         return made(**facts)
     whole, log = facts.get("whole", False), facts.pop("log", False)
-    low, high = facts.pop("low"), column.high
-    if bins is not None:
-        edges = given_edges(column.name, bins, low, high, whole=whole, log=log)
-    else:
-        edges = log_edges(low, high, most) if log else bin_edges(low, high, most, whole=whole)
-    return made(edges, n_parts=parts_of(edges, whole=whole), **facts)
+    given, low = most if bins is None else bins, facts.pop("low")
+    edges = given_edges(column.name, given, low, column.high, whole=whole, log=log)
+    # Whole numbers are not divided further.
+    widest = math.ceil(max(np.diff(edges))) if whole else PARTS
+    return made(edges, n_parts=min(max(widest, 1), PARTS), **facts)
 
 
 _COUNTED: Mapping[type, Callable[[Any], dict[str, Any]]] = MappingProxyType(

@@ -18,12 +18,11 @@ from types import MappingProxyType
 from typing import Any, TypeAlias, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm._score import Score, as_score, cell, choice, function
+from dpglm._validation import Array
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
 
-Floats: TypeAlias = NDArray[np.float64]
 _Range: TypeAlias = tuple[float, float]
 _Reader: TypeAlias = "Callable[[ast.AST], Expression]"
 
@@ -58,7 +57,7 @@ class Expression:
         return np.clip(self.compute(cells), *self.range)
 
 
-def without_gaps(column: NumericColumn, numbers: Floats) -> Floats:
+def without_gaps(column: NumericColumn, numbers: Array) -> Array:
     """Return a column's numbers, with its public number for missing cells."""
     if column.missing is None:
         return numbers

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._score import Score, as_score, piecewise, total
+from dpglm._validation import Array
 from dpglm.tables.additive import Additive
 from dpglm.tables.additive_terms import NumericAxis
 from dpglm.tables.cells import Entry
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn, indicator_ball
 from dpglm.tables.formula.expressions import (
     Expression,
-    Floats,
     called,
     read_expression,
     without_gaps,
@@ -82,7 +82,7 @@ class Factor:
     name: str
     columns: frozenset[str]
     fields: tuple[str, ...]
-    values: Callable[[Cells], Floats]
+    values: Callable[[Cells], Array]
     score: Callable[[Sequence[Score]], Score]
     plain: Scaled
     centered: Scaled
@@ -117,8 +117,8 @@ def _number(name: str, expression: Expression) -> Factor:
     )
 
 
-def _one_column(expression: Expression, cells: Cells) -> Floats:
-    values: Floats = expression.values(cells)[:, np.newaxis]
+def _one_column(expression: Expression, cells: Cells) -> Array:
+    values: Array = expression.values(cells)[:, np.newaxis]
     return values
 
 
@@ -159,7 +159,7 @@ def _indicators(name: str, column: CategoricalColumn, reference: Any = None) -> 
     return without(None, "", _PLAIN, rest)
 
 
-def _indicated(column: str, codes: Floats, cells: Cells) -> Floats:
+def _indicated(column: str, codes: Array, cells: Cells) -> Array:
     return np.asarray(codes[cells[column]])
 
 
@@ -171,12 +171,12 @@ def _looked_up(column: CategoricalColumn, kept: Sequence[int], weights: Sequence
 
 
 def _spline_values(
-    expression: Expression, padded: Floats, degree: int, first: int, cells: Cells
-) -> Floats:
+    expression: Expression, padded: Array, degree: int, first: int, cells: Cells
+) -> Array:
     from scipy.interpolate import BSpline
 
     x = np.ascontiguousarray(expression.values(cells))
-    basis: Floats = BSpline.design_matrix(x, padded, degree).toarray()
+    basis: Array = BSpline.design_matrix(x, padded, degree).toarray()
     # Row by row, against rounding of the partition of unity.
     basis = np.clip(basis, 0.0, 1.0)[:, first:]
     return basis
@@ -185,14 +185,14 @@ def _spline_values(
 def _spline_score(
     expression: Expression,
     knots: tuple[float, ...],
-    padded: Floats,
+    padded: Array,
     degree: int,
     first: int,
     weights: Sequence[Score],
 ) -> Score:
     from scipy.interpolate import PPoly
 
-    def pieces(code: Floats) -> _Pieces:
+    def pieces(code: Array) -> _Pieces:
         made = PPoly.from_spline((padded, code, degree))
         parts = made.c[:, degree : degree + len(knots) + 1].T
         return list(knots), [padded[0], *knots], parts.tolist()
@@ -220,7 +220,7 @@ def _natural_splines(name: str, expression: Expression, knots: tuple[float, ...]
     inside = places.clip(knots[0], knots[-1])
     beyond = (places - inside)[:, np.newaxis]
     values = spline(inside) + beyond * spline(inside, 1)
-    control: Floats = np.linalg.solve(_cubic(breaks, places).toarray(), values)
+    control: Array = np.linalg.solve(_cubic(breaks, places).toarray(), values)
 
     def scaled(*centers: float) -> Scaled:
         longest = (np.linalg.norm(control - center, axis=1).max() for center in centers)
@@ -239,23 +239,21 @@ def _natural_splines(name: str, expression: Expression, knots: tuple[float, ...]
     )
 
 
-def _through(knots: tuple[float, ...], values: Floats) -> Any:
+def _through(knots: tuple[float, ...], values: Array) -> Any:
     """Return the natural spline with these values at the knots."""
     from scipy.interpolate import CubicSpline
 
     return CubicSpline(knots, values, bc_type="natural")
 
 
-def _cubic(breaks: Floats, x: Any) -> Any:
+def _cubic(breaks: Array, x: Any) -> Any:
     from scipy.interpolate import BSpline
 
     return BSpline.design_matrix(np.ascontiguousarray(x), breaks, 3)
 
 
-def _natural_values(
-    expression: Expression, breaks: Floats, control: Floats, cells: Cells
-) -> Floats:
-    values: Floats = _cubic(breaks, expression.values(cells)) @ control
+def _natural_values(expression: Expression, breaks: Array, control: Array, cells: Cells) -> Array:
+    values: Array = _cubic(breaks, expression.values(cells)) @ control
     return values
 
 
@@ -266,7 +264,7 @@ def _natural_score(
     first, *inner, last = knots
     ends = [*([first] if low < first else []), *inner, *([last] if last < high else [])]
 
-    def pieces(code: Floats) -> _Pieces:
+    def pieces(code: Array) -> _Pieces:
         spline = _through(knots, code)
         starts, parts = list(knots[:-1]), spline.c.T.tolist()
         at_first, at_last = ([float(spline(x, 1)), float(spline(x))] for x in (first, last))
@@ -279,9 +277,9 @@ def _natural_score(
     return _curves(expression.score(), np.eye(len(knots))[1:], weights, pieces)
 
 
-def _curve_values(axis: NumericAxis, column: NumericColumn, cells: Cells) -> Floats:
+def _curve_values(axis: NumericAxis, column: NumericColumn, cells: Cells) -> Array:
     numbers = without_gaps(column, cells[axis.name])
-    features: Floats = axis.features(axis.places(numbers))
+    features: Array = axis.features(axis.places(numbers))
     return features
 
 
@@ -301,7 +299,7 @@ _Pieces: TypeAlias = tuple[list[float], list[float], list[list[float]]]
 
 
 def _curves(
-    x: Score, codes: Floats, weights: Sequence[Score], pieces: Callable[[Floats], _Pieces]
+    x: Score, codes: Array, weights: Sequence[Score], pieces: Callable[[Array], _Pieces]
 ) -> Score:
     """Return a sum of piecewise polynomials times weights; a single one if these are known."""
     known = [one.known for one in weights if one.known is not None]
