@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import numbers
 import os
@@ -45,6 +46,12 @@ def check_bools(settings: Any) -> None:
             object.__setattr__(settings, field.name, value)
 
 
+def check_kind(name: str, value: object, kinds: Any, what: str) -> None:
+    """Raise ValueError unless a value is of some classes, which ``what`` names."""
+    if not isinstance(value, kinds):
+        raise ValueError(f"{name} must be {what}, got {value!r}")
+
+
 def check_integer(name: str, value: object, *, least: int, most: int | None = None) -> int:
     """Return ``value`` as an int from ``least`` to ``most``, or raise ValueError.
 
@@ -57,6 +64,10 @@ def check_integer(name: str, value: object, *, least: int, most: int | None = No
     if most is not None and int(value) > most:
         raise ValueError(f"{name} must be at most {most}, got {value!r}")
     return int(value)
+
+
+check_count = functools.partial(check_integer, least=1, most=_LARGEST_COUNT)
+"""Return a value as an int from 1 to 2**53, or raise ValueError."""
 
 
 def check_list(name: str, value: Any, what: str = "a list") -> tuple[Any, ...]:
@@ -85,11 +96,6 @@ def check_path(name: str, value: Any) -> Path:
 def is_path(value: Any) -> bool:
     """Whether a value is a path."""
     return isinstance(value, str | os.PathLike) and "\0" not in os.fspath(value) and value != ""
-
-
-def check_count(name: str, value: object) -> int:
-    """Return ``value`` as an int from 1 to 2**53, or raise ValueError."""
-    return check_integer(name, value, least=1, most=_LARGEST_COUNT)
 
 
 def check_real(

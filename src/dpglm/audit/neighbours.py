@@ -15,7 +15,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 
 from dpglm._calls import checked
-from dpglm._validation import Array, check_integer
+from dpglm._validation import Array, check_integer, check_kind
 from dpglm.audit.games import OutOfStepError, Replay
 from dpglm.data.memory import ArrayRows
 from dpglm.data.prepare import prepare_rows
@@ -204,8 +204,7 @@ def estimator_neighbours(
     check_integer("n_rows", n_rows, least=2)
     check_integer("n_features", n_features, least=1)
     check_integer("n_classes", n_classes, least=2)
-    if not isinstance(estimator, PrivateFit):
-        raise ValueError(f"target must be an estimator of dpglm, got {estimator!r}")
+    check_kind("target", estimator, PrivateFit, "an estimator of dpglm")
     estimator = clone(estimator)
     adjacency = Adjacency(estimator.get_params(deep=False)["adjacency"])
     targets = _declare(estimator, adjacency, n_rows, n_classes)

@@ -24,6 +24,7 @@ from dpglm._validation import (
     SMALLEST,
     check_bools,
     check_count,
+    check_kind,
     check_one_of,
     check_real,
     is_number,
@@ -202,8 +203,7 @@ class DataSpec:
                 f"{self.target_high!r}"
             )
         check_target_bounds(self.target_low, self.target_high)
-        if not isinstance(self.groups, GroupBound | None):
-            raise ValueError(f"groups must be a GroupBound or None, got {self.groups!r}")
+        check_kind("groups", self.groups, GroupBound | None, "a GroupBound or None")
         columns = self.n_features + (self.intercept > 0.0)
         vars(self).update(
             unit=Unit.ROW if self.groups is None else Unit.GROUP,
@@ -274,10 +274,8 @@ class Protection:
         delta: float = field(init=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.budget, PrivacyBudget):
-            raise ValueError(f"budget must be a PrivacyBudget, got {self.budget!r}")
-        if not isinstance(self.groups, GroupBound | None):
-            raise ValueError(f"groups must be a GroupBound or None, got {self.groups!r}")
+        check_kind("budget", self.budget, PrivacyBudget, "a PrivacyBudget")
+        check_kind("groups", self.groups, GroupBound | None, "a GroupBound or None")
         check_count("n_rows", self.n_rows)
         n_units = self.n_rows if self.groups is None else self.groups.n_groups
         vars(self).update(

@@ -16,6 +16,7 @@ from dpglm._calls import checked
 from dpglm._validation import (
     check_bool,
     check_integer,
+    check_kind,
     check_list,
     check_one_of,
     check_real,
@@ -425,8 +426,7 @@ class HasEffects:
 
     def _points(self, at: Point | None) -> tuple[list[dict[str, Any]], list[str]]:
         """Return all combinations of values, and the columns that were named."""
-        if at is not None and not isinstance(at, Mapping):
-            raise ValueError(f"at must be a mapping from column to value, got {at!r}")
+        check_kind("at", at, Mapping | None, "a mapping from column to value")
         given: dict[str, list[Any]] = {}
         columns = self._columns(_EFFECTS)
         for name, values in dict(at or {}).items():

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, TypeAlias, final
 from scipy.special import log_expit, ndtri_exp
 
 from dpglm._codec import Form, decode, encode
-from dpglm._validation import check_integer, check_one_of, check_real
+from dpglm._validation import check_integer, check_kind, check_one_of, check_real
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import GaussianAccountant, accountant_for
 from dpglm.privacy.accounting.renyi import renyi_divergence
@@ -151,8 +151,7 @@ class GaussianFilter(PrivacyFilter):
     budget: PrivacyBudget
 
     def __post_init__(self) -> None:
-        if not isinstance(self.budget, PrivacyBudget):
-            raise ValueError(f"budget must be a PrivacyBudget, got {self.budget!r}")
+        check_kind("budget", self.budget, PrivacyBudget, "a PrivacyBudget")
         self.budget.gdp_mu()  # raises for a delta of 0
 
     def charge(self, event: Event, adjacency: Adjacency, delta: float | None) -> dict[str, float]:

@@ -16,7 +16,7 @@ from typing import Any, Self, final
 from dpglm._calls import checked
 from dpglm._codec import line
 from dpglm._json import at
-from dpglm._validation import check_one_of, check_path, check_real
+from dpglm._validation import check_kind, check_one_of, check_path, check_real
 from dpglm._words import card, named_numbers
 from dpglm.exceptions import BudgetExceededError, LedgerError
 from dpglm.ledger.entry import (
@@ -174,8 +174,7 @@ class PrivacyLedger:
         """
         check_one_of("adjacency", adjacency, list(Adjacency))
         check_one_of("unit", unit, list(Unit))
-        if not isinstance(budget, PrivacyBudget):
-            raise ValueError(f"budget must be a PrivacyBudget, got {budget!r}")
+        check_kind("budget", budget, PrivacyBudget, "a PrivacyBudget")
         rule = make_filter(filter, budget, order)
         mark = None if fingerprint is None else _text("fingerprint", fingerprint)
         name, own_id, relation = _text("data", data), secrets.token_hex(16), Adjacency(adjacency)
@@ -251,8 +250,7 @@ class PrivacyLedger:
         _text("what", what)
         if delta is not None:
             delta = check_real("delta", delta, least=0.0, below=1.0)
-        if not isinstance(event, Event):
-            raise ValueError(f"event must be an Event, got {event!r}")
+        check_kind("event", event, Event, "an Event")
         own_id = secrets.token_hex(16) if key is None else _text("key", key)
         if self.who is not None:
             who = _text("who", self.who)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpglm._validation import check_integer, check_real
+from dpglm._validation import check_integer, check_kind, check_real
 from dpglm.data.maps import Embedding, GaussianEmbedding, RowMap, embedded_spec
 from dpglm.data.rows import SMALLEST, DataSpec
 from dpglm.oracle import choices
@@ -468,8 +468,7 @@ class RandomProjection(Preprocessor):
 
     def __post_init__(self) -> None:
         check_integer("dimension", self.dimension, least=1)
-        if not isinstance(self.embedding, Embedding):
-            raise ValueError(f"embedding must be an Embedding, got {self.embedding!r}")
+        check_kind("embedding", self.embedding, Embedding, "an Embedding")
 
     def share(self, data: DataSpec, mu: float) -> float:
         return 0.0

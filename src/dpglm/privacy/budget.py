@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self, final
 
 from dpglm._codec import decode, encode
-from dpglm._validation import check_count, check_one_of, check_real
+from dpglm._validation import check_count, check_kind, check_one_of, check_real
 from dpglm.privacy import gdp
 
 
@@ -325,8 +325,7 @@ def stated_budget(
     ``n_units``, the public number of rows or groups, decides the delta "auto".
     """
     if budget is not None:
-        if not isinstance(budget, PrivacyBudget):
-            raise ValueError(f"budget must be a PrivacyBudget or None, got {budget!r}")
+        check_kind("budget", budget, PrivacyBudget, "a PrivacyBudget or None")
         return budget
     epsilon = check_real("epsilon", epsilon, above=0.0, most=1e6)
     if isinstance(delta, str):

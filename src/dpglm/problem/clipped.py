@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpglm._calls import checked
-from dpglm._validation import check_real, like, namespace
+from dpglm._validation import check_kind, check_real, like, namespace
 from dpglm.problem.links import FloatArray, Link, LogLink, as_float, limited_exp
 from dpglm.problem.loss import ConvexScalarLoss, Loss, Target
 
@@ -22,8 +22,7 @@ class _OfLoss(ConvexScalarLoss):
     loss: ConvexScalarLoss
 
     def __post_init__(self) -> None:
-        if not isinstance(self.loss, ConvexScalarLoss):
-            raise ValueError(f"loss must be a convex loss of one output, got {self.loss!r}")
+        check_kind("loss", self.loss, ConvexScalarLoss, "a convex loss of one output")
 
     @property
     def target(self) -> Target:

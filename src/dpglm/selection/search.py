@@ -13,7 +13,7 @@ from typing import final
 import numpy as np
 
 from dpglm._calls import checked, silent
-from dpglm._validation import check_bools, check_real
+from dpglm._validation import check_bools, check_kind, check_real
 from dpglm.data.rows import DataSpec
 from dpglm.oracle.gradients import Oracle, noisy_loss, noisy_loss_release
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, PrivacyBudget, gdp
@@ -102,8 +102,7 @@ class ConfidenceBoosting(Solver):
     loss_bound: float | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.solver, Solver):
-            raise ValueError(f"solver must be a Solver, got {self.solver!r}")
+        check_kind("solver", self.solver, Solver, "a Solver")
         check_given(self)
 
     def decide(self, facts: Facts) -> Plan:

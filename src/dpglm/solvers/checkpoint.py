@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dpglm._codec import APART_FIELD, Format, arrays_apart, decode, encode, named
 from dpglm._json import DocumentError, at, file_identity, in_file, parse
-from dpglm._validation import check_path
+from dpglm._validation import check_kind, check_path
 from dpglm._version import __version__
 from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger.entry import LedgerReference
@@ -189,8 +189,7 @@ class CheckpointFile:
 
     def __post_init__(self) -> None:
         check_path("checkpoint", self.path)
-        if not isinstance(self.facts, Mapping):
-            raise ValueError(f"facts must be a mapping from names, got {self.facts!r}")
+        check_kind("facts", self.facts, Mapping, "a mapping from names")
 
     @classmethod
     def of(cls, given: str | os.PathLike[str] | CheckpointFile, facts: Mapping[str, Any]) -> Self:

@@ -15,7 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpglm._calls import is_watched, shown, stage
-from dpglm._validation import check_bool, check_integer, check_one_of, check_real, in_one_line
+from dpglm._validation import (
+    check_bool,
+    check_integer,
+    check_kind,
+    check_one_of,
+    check_real,
+    in_one_line,
+)
 from dpglm.certificate.certificate import certify, schema_facts
 from dpglm.certificate.statement import WHERE, WHERE_IN_WORDS
 from dpglm.data.collection import (
@@ -265,8 +272,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         """Read the parameter ``inference``."""
         if isinstance(self.inference, str) and self.inference == "robust":
             return "robust"
-        if not isinstance(self.inference, bool | np.bool_):
-            raise ValueError(f"inference must be True, False or 'robust', got {self.inference!r}")
+        check_kind("inference", self.inference, bool | np.bool_, "True, False or 'robust'")
         return "model" if self.inference else None
 
     def _prior_scales(self, spec: DataSpec, schema: Schema | None) -> tuple[float, ...] | None:
@@ -343,10 +349,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
 
     def _stated(self, problem: Problem) -> Problem:
         """Return the problem with the penalty and the constraint that the parameters give."""
-        if self.regularizer is not None and not isinstance(self.regularizer, Regularizer):
-            raise ValueError(f"regularizer must be a Regularizer or None, got {self.regularizer!r}")
-        if self.constraint is not None and not isinstance(self.constraint, Constraint):
-            raise ValueError(f"constraint must be a Constraint or None, got {self.constraint!r}")
+        check_kind("regularizer", self.regularizer, Regularizer | None, "a Regularizer or None")
+        check_kind("constraint", self.constraint, Constraint | None, "a Constraint or None")
         return Problem(
             problem.loss,
             problem.regularizer if self.regularizer is None else self.regularizer,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 from dpglm._codec import decode
-from dpglm._validation import check_integer
+from dpglm._validation import check_integer, check_kind
 from dpglm._words import plain_number
 from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events.base import MOST, BasicEvent, Event, GaussianMechanism
@@ -34,8 +34,7 @@ class Repeated(Event):
     count: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.event, Event):
-            raise ValueError(f"event must be an Event, got {self.event!r}")
+        check_kind("event", self.event, Event, "an Event")
         object.__setattr__(self, "count", check_integer("count", self.count, least=0, most=MOST))
 
     @functools.cached_property
@@ -364,8 +363,7 @@ class RandomlyRepeated(BasicEvent):
     def __post_init__(self) -> None:
         events = tuple(dict.fromkeys(Parallel(self.events).events))
         object.__setattr__(self, "events", events)
-        if not isinstance(self.repetitions, Repetitions):
-            raise ValueError(f"repetitions must be Repetitions, got {self.repetitions!r}")
+        check_kind("repetitions", self.repetitions, Repetitions, "Repetitions")
 
     def words(self, count: int) -> str:
         tried = " or ".join(" and ".join(describe_event(one)) or "nothing" for one in self.events)

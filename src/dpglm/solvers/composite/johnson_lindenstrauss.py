@@ -9,7 +9,7 @@ from typing import final
 
 import numpy as np
 
-from dpglm._validation import check_count
+from dpglm._validation import check_count, check_kind
 from dpglm.data.maps import (
     Embedding,
     SparseEmbedding,
@@ -108,8 +108,7 @@ class JohnsonLindenstrauss(Solver):
     def __post_init__(self) -> None:
         if self.dimension is not None:
             check_count("dimension", self.dimension)
-        if not isinstance(self.gradient_descent, Solver):
-            raise ValueError(f"gradient_descent must be a Solver, got {self.gradient_descent!r}")
+        check_kind("gradient_descent", self.gradient_descent, Solver, "a Solver")
 
     def decide(self, facts: Facts) -> Plan:
         problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency

@@ -10,6 +10,7 @@ from typing import final
 
 import numpy as np
 
+from dpglm._validation import check_kind
 from dpglm.data.rows import DataSpec
 from dpglm.oracle.counts import shrinking_share
 from dpglm.oracle.gradients import Oracle
@@ -91,8 +92,7 @@ class ObjectivePerturbation(strongly_convex.MinimizerSolver):
         penalty = problem.regularizer
         if not penalty.is_quadratic:
             raise ValueError(f"regularizer must be L2 or NoPenalty, got {penalty!r}")
-        if not isinstance(problem.constraint, Unconstrained):
-            raise ValueError(f"constraint must be Unconstrained, got {problem.constraint!r}")
+        check_kind("constraint", problem.constraint, Unconstrained, "Unconstrained")
         pure = budget.as_approximate_dp().delta == 0.0
         free = strongly_convex.PURE_INTERCEPT if pure else strongly_convex.INTERCEPT
         planned = strongly_convex.plan_objective(

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import final
 
+from dpglm._validation import check_kind
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.objective import minimizer_release, noisy_minimizer
 from dpglm.privacy import Gaussian, calibrate
@@ -67,11 +68,8 @@ class OutputPerturbation(strongly_convex.MinimizerSolver):
 
     def decide(self, facts: Facts) -> Plan:
         problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
-        if not isinstance(problem.constraint, Unconstrained | L2Ball):
-            raise ValueError(
-                "constraint must be an L2Ball or none for output perturbation, got "
-                f"{problem.constraint!r}"
-            )
+        what = "an L2Ball or none for output perturbation"
+        check_kind("constraint", problem.constraint, Unconstrained | L2Ball, what)
 
         multiplier = calibrate(
             lambda sigma: strongly_convex.with_count(Gaussian(sigma), sigma, adjacency),
