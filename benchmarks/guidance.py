@@ -33,7 +33,7 @@ __all__ = ["PROBLEMS", "Measured", "Problem", "main", "measure"]
 PAGE = Path(__file__).parent.parent / "docs" / "evidence" / "coverage.md"
 _FITS, _TEST_ROWS = 2, 4000
 # Column names of the table, and the share of problems in which the stated range must hold.
-_HEADINGS = "| problem | rows | columns | epsilon | said | measured | holds |"
+_HEADINGS = "| problem | rows | columns | epsilon | stated | measured | holds |"
 LEAST = 0.9
 """Share of the problems in which the stated range must hold."""
 

@@ -42,7 +42,7 @@ from experiments.measured import DOCS, put
 
 DELTA, EPSILONS, FOLDS = 1e-5, (0.05, 0.1, 0.15, 0.3, 1.0, 4.0), 3
 PAID = 0.1
-"""Share of mu squared that bounds cost, where they are paid for."""
+"""Share of mu squared of private bounds."""
 SEGMENTS, REACHES = (2, 3, 4, 6, 8, 12, 16, 24), (0.1, 0.3, 1.0)
 Columns = Mapping[str, NDArray[Any]]
 
@@ -294,8 +294,8 @@ def wide_bounds(table: Table, epsilons: list[float], seeds: int) -> str:
     ways: Mapping[str, Callable[..., Any]] = {
         "declared": table.additive,
         "log scale": told(table, logs).additive,
-        "bounds paid for": functools.partial(PaidBounds, table, {}),
-        "paid for, log scale": functools.partial(PaidBounds, table, logs),
+        "private bounds": functools.partial(PaidBounds, table, {}),
+        "private bounds, log scale": functools.partial(PaidBounds, table, logs),
         "knots at quantiles, not private": told(table, knots).additive,
     }
     lines = [f"| ε | linear | {' | '.join(ways)} |", "|---:" * (len(ways) + 2) + "|"]

@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--docs", type=Path, default=DOCS, help="where the page is")
     options = parser.parse_args(arguments)
-    table = [f"| kind | columns | classes | ε | heard | {' | '.join(MODELS)} |"]
+    table = [f"| kind | columns | classes | ε | signal-to-noise | {' | '.join(MODELS)} |"]
     table.append("|---|---:|---:|---:|---:|" + "---:|" * len(MODELS))
     for line in lines():
         print(line, flush=True)

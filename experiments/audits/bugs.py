@@ -283,7 +283,7 @@ CASES: list[Case] = [
         sound("objective_perturbation", "L2 noise"),
     ),
     made(
-        "curvature that is not paid for",
+        "curvature that is not charged",
         "objective_perturbation",
         unpaid_curvature,
     ),
