@@ -313,7 +313,7 @@ def audit_in_one_run(
     canaries = min(plan.data.n_rows, plan.data.n_features)
     check_integer("n_rows", canaries, least=2)
     if not pays_for_all(plan):
-        raise ValueError(f"plan must pay for all that it releases, got {plan.method!r}")
+        raise ValueError(f"plan must account for all that it releases, got {plan.method!r}")
     coins = np.random.default_rng(random_state).random(canaries) < 0.5
     noise = SystemNoise() if seed is None else SeededNoise(seed)
     # Log-likelihood ratio of each canary, as if it were alone in its column.

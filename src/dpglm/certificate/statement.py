@@ -333,7 +333,7 @@ def _released(certificate: Certificate) -> Iterator[str]:
         yield from (f"{name}: {sentence}." for sentence in describe_event(part.event))
     if certificate.split is not None:
         pair = "Model and evaluation" if EVALUATION in certificate.parts else "Models of a and of b"
-        yield f"{pair} use disjoint rows, so each row pays for one of them only."
+        yield f"{pair} use disjoint rows, so each row is charged for one of them only."
 
 
 def named_facts(certificate: Certificate) -> Iterator[tuple[str, PublicFact]]:

@@ -133,7 +133,7 @@ class SpendingWatch:
             named = ", ".join(map(str, self._written))
             said = (
                 f"The result is released and charged. It is in {named}. Do not run the command "
-                "again, as that would pay again."
+                "again: the repetition would be charged again."
             )
             return "\n".join([said, *(() if self._ledger is None else self._spent())])
         if self._ledger is None or self._new_entries() == []:
@@ -210,7 +210,7 @@ class Outputs:
             finished()
 
     def write(self, writer: Writer, wrote: Callable[[list[Path]], None]) -> None:
-        """Write and publish results that are paid for; tell ``wrote`` where they are.
+        """Write and publish results that are charged; tell ``wrote`` where they are.
 
         ``writer`` is given the drafts, and writes the most important one first. If it fails, or
         the targets are not available any more, complete drafts are published, or kept elsewhere,
@@ -303,7 +303,7 @@ def publish_numbers(
         outputs.write(write, watch.wrote)
     say(found.summary())
     if report is None:
-        # A paid result that could not be printed goes to a new file.
+        # A charged result that could not be printed goes to a new file.
         kept: list[Path] = []
         for place in (Path(), Path(tempfile.gettempdir())):
             if lost_output() is not None and not kept:

@@ -227,7 +227,7 @@ def part_oracles(oracle: Oracle, parts: Sequence[NDArray[np.intp]]) -> tuple[Ora
     The row indices of each part must be public: they may not depend on any row's values.
 
     Privacy: all parts together release ``Parallel``, see ``Curator.parts``. A row in two parts
-    would be paid for once and used twice, so ``ValueError`` is raised before anything is released.
+    would be charged once and used twice, so ``ValueError`` is raised before anything is released.
     """
     if (np.bincount(np.concatenate(parts), minlength=oracle.rows.n_units) > 1).any():
         raise ValueError("parts must be disjoint, but some row is in more than one place")

@@ -139,7 +139,7 @@ class Method(abc.ABC, Generic[S]):
 
     @property
     def releases_iterates(self) -> bool:
-        """Whether ``event`` pays for iterates before the last, so that they may be shown."""
+        """Whether ``event`` covers iterates before the last, so that they may be published."""
         return True
 
     @property
@@ -590,7 +590,7 @@ def prepared(plan: Plan, oracle: Oracle, seed: int) -> Oracle:
 def finished(method: Method[S], state: S) -> Outcome:
     """Return a method's outcome, or the zero model, with a warning, if steps overflowed.
 
-    Privacy: post-processing of released values. A run that was paid for always returns.
+    Privacy: post-processing of released values. A run that was charged always returns.
     """
     outcome = method.finish(state)
     if np.isfinite(outcome.w).all():

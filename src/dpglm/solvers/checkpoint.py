@@ -224,13 +224,13 @@ class RunCheckpoint:
     """A file that holds the progress of one run of one plan, made by ``opened``.
 
     Privacy: everything in the file is released: the state consists of released values, and eligible
-    methods pay for each of them. It contains no row, no noise and no secret of the noise source.
+    methods cover each of them. It contains no row, no noise and no secret of the noise source.
 
     A run that resumes spends nothing twice. A step's noise is drawn, and its sum released, in the
     memory of one process; nothing that depends on it leaves the process before the file is on the
     disk under its name, since callbacks are called after that. If the process dies earlier, its
     noise is lost with it and the outcome was never observed; the step is repeated with new noise,
-    and the one observed outcome was paid for once. If the process dies later, the outcome is in the
+    and the one observed outcome was charged once. If the process dies later, the outcome is in the
     file, and the next step builds on it. So any number of interrupted runs releases as much as one
     run of the plan. A lock on the file prevents a second process from resuming at the same step,
     which would give two outcomes.
@@ -302,7 +302,7 @@ def opened(
 ) -> Iterator[RunCheckpoint]:
     """Check that a run can be kept, and lock its file; ``ledger`` is that of the run, if any.
 
-    ValueError if the plan does not pay for iterates before the last, uses disjoint parts of the
+    ValueError if the plan does not cover iterates before the last, uses disjoint parts of the
     rows, has reproducible noise, the state or facts cannot be written, or the file belongs to the
     ledger; OSError if another process is using it.
     """

@@ -62,7 +62,7 @@ def uncertainty_of_effects(
     """Return the uncertainty of the prepared coefficients w.
 
     ``kept`` and ``slopes`` are those of ``shrunk_bends``. It is not a number after an overflow, as
-    a fit that was paid for must return.
+    a fit that was charged must return.
     """
     with np.errstate(all="ignore"):
         try:

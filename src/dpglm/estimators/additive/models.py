@@ -101,7 +101,7 @@ class AdditiveModel(ComposedModel, own_first=False):
         knots and of levels.
     inference_ : dpglm.inference.Inference
         Standard errors, intervals and tests of these values, with ``inference`` only; before the
-        projection of ``monotone``. Standard errors count noise, sampling, and smoothing.
+        projection of ``monotone``. Standard errors include noise, sampling, and smoothing.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of str

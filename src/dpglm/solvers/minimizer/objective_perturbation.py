@@ -28,9 +28,9 @@ from dpglm.solvers.uncertainty import Floats, frees_intercept
 # Chosen on validation parts of the training rows of Adult and ACS employment, then frozen: the
 # share of epsilon that the curvature takes, and the most of it at any epsilon.
 _CURVATURE_SHARE, _LARGEST_RATIO = 0.22, 10.0
-# The error of the minimisers is covered by noise that is paid for with 1/900 of mu squared.
+# The error of the minimisers is covered by noise with a share of 1/900 of mu squared.
 _ERROR_MULTIPLIER = 30.0
-# The error with L2 noise is covered by noise that is paid for with 1/50 of that of b.
+# The error with L2 noise is covered by noise that costs 1/50 of that of b.
 _PURE_ERROR_MULTIPLIER = 50.0
 _TOLERANCE, _LARGEST_TOLERANCE, _PURE_LARGEST_TOLERANCE = 1e-6, 0.01, 0.005
 
@@ -141,7 +141,7 @@ class ObjectivePerturbationMethod(strongly_convex.MinimizerMethod):
 
     @functools.cached_property
     def linear_term(self) -> Release[tuple[int, ...], additive.SecretNoise]:
-        """The random linear term of each objective, which pays for its exact minimiser."""
+        """The random linear term of each objective, which covers its exact minimiser."""
         kind = additive.L2LinearTerm if self.pure else additive.GaussianLinearTerm
         return Release(
             "minimiser of a perturbed objective",

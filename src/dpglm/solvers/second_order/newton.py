@@ -401,7 +401,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
                 basis, v, products, problem.loss, data, clip, start.curvature, steps
             )
         except np.linalg.LinAlgError:
-            # Eigenvalues fail after an overflow, and a run that was paid for must return.
+            # Eigenvalues fail after an overflow, and a run that was charged must return.
             return None
         found = left.mapped(self.noise_std * unit * basis.vectors)
         return found if found.is_finite else None
