@@ -7,7 +7,6 @@ from dpglm.evaluation.classes import ClassesResult as ClassesResult
 from dpglm.evaluation.classes import ClassesTask as ClassesTask
 from dpglm.evaluation.estimates import LARGEST_LOSS as LARGEST_LOSS
 from dpglm.evaluation.evaluate import METRICS as METRICS
-from dpglm.evaluation.evaluate import PrivateScorer as PrivateScorer
 from dpglm.evaluation.evaluate import evaluate as evaluate
 from dpglm.evaluation.evaluate import evaluate_predictions as evaluate_predictions
 from dpglm.evaluation.evaluate import private_scorer as private_scorer

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -295,47 +295,23 @@ def _scorers() -> tuple[str, ...]:
     return tuple(dict.fromkeys(one.scorer for one in METRICS if one.scorer is not None))
 
 
-@final
-@dataclass(frozen=True)
-class PrivateScorer:
-    """Scores models on private rows; made by ``private_scorer``.
-
-    Parameters
-    ----------
-    metric, epsilon, delta, ledger, adjacency, target_bounds, threshold
-        See ``private_scorer``.
-    """
-
-    metric: str
-    epsilon: float
-    delta: float | Literal["auto"]
-    ledger: PrivacyLedger
-    adjacency: str
-    target_bounds: tuple[float, float] | None
-    threshold: float | None
-
-    def __call__(self, estimator: Any, X: Any, y: ArrayLike) -> float:
-        """Evaluate a fitted model on held-out rows, charge the ledger, and return the metric.
-
-        Larger is better. Errors are those of ``evaluate``, and a ValueError for another metric.
-        """
-        thresholds = None if self.threshold is None else (self.threshold,)
-        task = task_of(estimator, thresholds, self.target_bounds)
-        known = {one.scorer: one for one in task.metrics if one.scorer is not None}
-        check_one_of("metric", self.metric, tuple(known))
-        found = evaluate(
-            estimator,
-            X,
-            y,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            adjacency=self.adjacency,
-            target_bounds=self.target_bounds,
-            thresholds=thresholds,
-            ledger=self.ledger,
-        )
-        metric = known[self.metric]
-        return metric.better * found.number(metric.name, self.threshold).estimate
+def _scored(
+    estimator: Any,
+    X: Any,
+    y: ArrayLike,
+    *,
+    metric: str,
+    threshold: float | None,
+    target_bounds: tuple[float, float] | None,
+    **stated: Any,
+) -> float:
+    """Evaluate a fitted model on held-out rows, and return the metric; larger is better."""
+    thresholds = None if threshold is None else (threshold,)
+    task = task_of(estimator, thresholds, target_bounds)
+    known = {one.scorer: one for one in task.metrics if one.scorer is not None}
+    own = known[check_one_of("metric", metric, tuple(known))]
+    found = evaluate(estimator, X, y, target_bounds=target_bounds, thresholds=thresholds, **stated)
+    return own.better * found.number(own.name, threshold).estimate
 
 
 def private_scorer(
@@ -347,7 +323,7 @@ def private_scorer(
     adjacency: Literal["zero_out", "replace_one"] = "zero_out",
     target_bounds: tuple[float, float] | None = None,
     threshold: float | None = None,
-) -> PrivateScorer:
+) -> Callable[[Any, Any, ArrayLike], float]:
     """Make a scorer for scikit-learn's ``scoring=`` that charges a ledger for each call.
 
     Parameters
@@ -368,8 +344,9 @@ def private_scorer(
 
     Returns
     -------
-    PrivateScorer
-        A callable for a fitted model, rows and targets.
+    callable
+        A function of a fitted model, rows and targets, which can be pickled. Larger results are
+        better. Its errors are those of ``evaluate``, and a ValueError for another metric.
 
     Notes
     -----
@@ -412,7 +389,16 @@ def private_scorer(
             "ledger must be a PrivacyLedger or its path, got None: each call of the scorer spends "
             "epsilon, and the ledger adds the calls up"
         )
-    return PrivateScorer(metric, epsilon, delta, account, adjacency, target_bounds, threshold)
+    return functools.partial(
+        _scored,
+        metric=metric,
+        threshold=threshold,
+        target_bounds=target_bounds,
+        epsilon=epsilon,
+        delta=delta,
+        adjacency=adjacency,
+        ledger=account,
+    )
 
 
 _NAMES = ", ".join(f'"{name}"' for name in _scorers())
