@@ -8,13 +8,13 @@ import itertools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, final
+from typing import Any, Literal, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpglm._calls import checked
-from dpglm._validation import check_list, check_real
+from dpglm._validation import Array, check_list, check_real
 from dpglm._words import plain_number
 from dpglm.certificate.certificate import Certificate, PublicFact, schema_facts
 from dpglm.certificate.execution import PartInput, Stated, StudyPart
@@ -45,13 +45,12 @@ __all__ = [
 ]
 
 
-Floats: TypeAlias = NDArray[np.float64]
 INTERVAL = "interval"
 """Name of the column of intervals."""
 _TINY = 1e-12
 
 
-def ends_of(cuts: Any) -> Floats:
+def ends_of(cuts: Any) -> Array:
     """Return the ends of intervals, checked."""
     found = np.array([check_real("cuts", one) for one in check_list("cuts", cuts)])
     if len(found) < 2 or not (np.diff(found) > 0.0).all():
@@ -59,7 +58,7 @@ def ends_of(cuts: Any) -> Floats:
     return found
 
 
-def _labels(cuts: Floats) -> tuple[str, ...]:
+def _labels(cuts: Array) -> tuple[str, ...]:
     return tuple(f"{plain_number(a)} to {plain_number(b)}" for a, b in itertools.pairwise(cuts))
 
 
@@ -205,19 +204,19 @@ class SurvivalCurve:
         Whether the level holds for all times together.
     """
 
-    times: Floats
-    survival: Floats
-    low: Floats
-    high: Floats
+    times: Array
+    survival: Array
+    low: Array
+    high: Array
     level: float
     simultaneous: bool
 
     @classmethod
     def of(
         cls,
-        times: Floats,
-        log_survival: Floats,
-        covariance: Floats,
+        times: Array,
+        log_survival: Array,
+        covariance: Array,
         level: float,
         simultaneous: bool,
     ) -> SurvivalCurve:
@@ -318,7 +317,7 @@ class KaplanMeier:
     Privacy: computed from one release, and may be published.
     """
 
-    counts: Floats
+    counts: Array
     noise_std: float
     levels: tuple[str, ...]
     cuts: tuple[float, ...]
@@ -405,7 +404,7 @@ class _KaplanMeierPart(StudyPart):
         """Numbers of cells; the first and last are for times before and after all intervals."""
         return len(self.levels), len(self.cuts) + 1, 2
 
-    def encode(self, table: Any) -> Floats:
+    def encode(self, table: Any) -> Array:
         """Return level, interval and event of each person."""
         named = by_name(table)
         times = as_numbers(named[self.time], f"column {self.time!r}")

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
 from dpglm._calls import checked
 from dpglm._codec import Format, Vector
 from dpglm._json import in_file, load
-from dpglm._validation import check_real
+from dpglm._validation import Array, check_real
 from dpglm._words import card, plain_number
 from dpglm.certificate.certificate import Certificate, model_digest
 from dpglm.certificate.execution import PartPlan, Stated, StudyPart
@@ -47,7 +47,6 @@ from dpglm.study.running import read_columns, run
 from dpglm.tables.schema import Schema, SchemaDocument
 from dpglm.tabulate import normal_quantile
 
-Floats: TypeAlias = NDArray[np.float64]
 Range: TypeAlias = tuple[float, float]
 _ANY: Range = (-math.inf, math.inf)
 
@@ -160,8 +159,8 @@ class AverageEffect:
     """
 
     question: EffectQuestion
-    spread: Floats
-    sums: Floats
+    spread: Array
+    sums: Array
     design_effect: float
     bias: float
     privacy_: Certificate
@@ -178,7 +177,7 @@ class AverageEffect:
         n_rows = made.protection.n_rows if is_public else None
         return SumEstimates.of(self._part(EFFECT, self.sums), tables, self.bound, n_rows)
 
-    def _part(self, name: str, values: Floats) -> Sums:
+    def _part(self, name: str, values: Array) -> Sums:
         return Sums(values, self.privacy_.parts[name].rebuild().method.coefficient_noise)
 
     def _contrast(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._validation import Array
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.execution import PartInput, StudyPart
 from dpglm.data.collection import MatrixRows
@@ -21,8 +22,6 @@ from dpglm.oracle.counts import Cells
 from dpglm.solvers.base import Plan
 from dpglm.tables.given import Where
 from dpglm.tabulate import normal_quantile
-
-Floats: TypeAlias = NDArray[np.float64]
 
 CALIBRATION, SPREAD, EFFECT = "calibration", "spread", "effect"
 """Names of the parts that use all rows."""
@@ -44,7 +43,7 @@ _MAIN = 0.7
 class Sums:
     """Released cells of all tables, times their weights, and the standard deviation of noise."""
 
-    values: Floats
+    values: Array
     noise_std: float
     privacy_: Certificate | None = None
 
@@ -131,14 +130,14 @@ class SumsPart(StudyPart):
         return Sums(solution.w, plan.coefficient_noise, certificate)
 
 
-def drawn_of(question: EffectQuestion, models: Any) -> Floats:
+def drawn_of(question: EffectQuestion, models: Any) -> Array:
     """Return predictions of both models of both halves, of shape (2, 2, n), for drawn rows."""
     drawn = question.drawn()
     found = np.stack([question.predicted(pair, drawn) for pair in models], axis=1)
     return np.stack([found[0], 0.5 * (found[1] + found[2])])
 
 
-def units_of(drawn: Floats) -> Floats:
+def units_of(drawn: Array) -> Array:
     """Return centers and units of predictions by model and half, of shape (2, 2, 2).
 
     Drawn predictions have the center as mean. The unit is sqrt(3) times their standard deviation,
@@ -150,8 +149,8 @@ def units_of(drawn: Floats) -> Floats:
 
 
 def _errors(
-    treated: NDArray[np.bool_], y: Floats, found: Floats, side: NDArray[Any], units: Floats
-) -> Floats:
+    treated: NDArray[np.bool_], y: Array, found: Array, side: NDArray[Any], units: Array
+) -> Array:
     """Return the columns of a calibration: the half of the models, predictions, and their errors.
 
     Errors of outcomes are in units of half the range, and larger ones are clipped.
@@ -165,7 +164,7 @@ def _errors(
     return np.column_stack([half, *columns])
 
 
-def calibration_of(question: EffectQuestion, models: Any, sums: Sums) -> tuple[Floats, float]:
+def calibration_of(question: EffectQuestion, models: Any, sums: Sums) -> tuple[Array, float]:
     """Return lines that calibrate predictions, and the standard error of the remaining bias.
 
     A model below its noise has errors that depend on its prediction. Their regression on it, in the
@@ -212,13 +211,13 @@ def calibration_of(question: EffectQuestion, models: Any, sums: Sums) -> tuple[F
     return lines, float(np.linalg.norm(products, axis=0).mean())
 
 
-def _shrunk(estimates: Floats, errors: Floats) -> Floats:
+def _shrunk(estimates: Array, errors: Array) -> Array:
     """Return estimates shrunk towards 0 by their standard errors (James and Stein)."""
     ratio = errors / np.maximum(np.abs(estimates), 1e-300)
     return estimates * np.maximum(0.0, 1.0 - ratio**2)
 
 
-def _edges(largest: float) -> Floats:
+def _edges(largest: float) -> Array:
     """Return the lower ends of the cells of magnitudes; the first cell begins at 0."""
     return np.array([0.0, *(largest * _STEP ** np.arange(1.0 - _CELLS, 0.0))])
 
@@ -243,12 +242,12 @@ def bound_of(question: EffectQuestion, spread: Sums) -> float:
 
 
 def _within(
-    difference: Floats,
-    regressions: Floats,
-    residuals: Floats,
+    difference: Array,
+    regressions: Array,
+    residuals: Array,
     at_clip: NDArray[np.bool_],
     bound: float,
-) -> Floats:
+) -> Array:
     """Return the columns of the tables of sums, in units of their bounds."""
     inside = np.clip(difference / bound, -1.0, 1.0)
     total = (regressions + np.clip(residuals, -bound, bound)) / (1.0 + bound)
@@ -270,9 +269,9 @@ class SumEstimates:
     rows: float
     at_clip: float
     beyond: float
-    means: Floats
-    sampling: Floats
-    noise: Floats
+    means: Array
+    sampling: Array
+    noise: Array
 
     @classmethod
     def of(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import check_list, check_real, in_one_line
+from dpglm._validation import Array, check_list, check_real, in_one_line
 from dpglm.certificate.certificate import PublicFact, schema_facts
 from dpglm.evaluation.planning import predictions_of
 from dpglm.moments.basis import columns_of
@@ -20,8 +20,6 @@ from dpglm.tables.formula.design import read_formula
 from dpglm.tables.schema import Schema
 from dpglm.tables.targets import ClassTarget, NumericTarget
 from dpglm.tables.times import UNITS
-
-Floats: TypeAlias = NDArray[np.float64]
 
 # Rows that show the spread of predictions; more show the same.
 _DRAWN = 2000
@@ -125,7 +123,7 @@ class EffectQuestion:
             found[own.name] = cells
         return found
 
-    def predicted(self, models: tuple[Any, Any], table: Mapping[str, Any]) -> Floats:
+    def predicted(self, models: tuple[Any, Any], table: Mapping[str, Any]) -> Array:
         """Return propensities, and outcomes without and with treatment, of shape (3, n). Private.
 
         Outcomes are in units of their range, from its middle. A model may predict anything: a row
@@ -145,7 +143,7 @@ class EffectQuestion:
 
     def read(
         self, table: Mapping[str, Any], nuisances: Sequence[tuple[Any, Any]], side: NDArray[Any]
-    ) -> tuple[NDArray[np.bool_], Floats, Floats]:
+    ) -> tuple[NDArray[np.bool_], Array, Array]:
         """Return whether rows are treated, their outcomes, and predictions of each. Private.
 
         ``nuisances`` are the models of both halves, and ``side`` is the half of each row: the
@@ -165,8 +163,8 @@ class EffectQuestion:
         table: Mapping[str, Any],
         nuisances: Sequence[tuple[Any, Any]],
         side: NDArray[Any],
-        lines: Floats | None = None,
-    ) -> tuple[Floats, Floats, Floats, NDArray[np.bool_]]:
+        lines: Array | None = None,
+    ) -> tuple[Array, Array, Array, NDArray[np.bool_]]:
         """Return contributions of rows to the means, in units of the range of the outcome. Private.
 
         They are: that to the mean with treatment minus that without; the sum of both regressions;
@@ -185,7 +183,7 @@ class EffectQuestion:
         difference = treatment - control + np.where(treated, residual, -residual)
         return difference, treatment + control, residual, at_clip
 
-    def _in_range(self, values: Any) -> Floats:
+    def _in_range(self, values: Any) -> Array:
         """Return numbers in units of the range of the outcome, from its middle."""
         low, high = self.range
         return np.asarray((np.clip(values, low, high) - low) / (high - low) - 0.5)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpglm._validation import Array
 from dpglm.exploration.design import COUNTS, NUMBERS, PARTS, PRODUCTS, SQUARES, Design, Key, Pair
 from dpglm.tables.described import CountedColumn
 from dpglm.tabulate import (
@@ -184,8 +184,7 @@ class RowsDescription:
         }
 
 
-Floats: TypeAlias = NDArray[np.float64]
-Counted: TypeAlias = tuple[Floats, Floats]
+Counted: TypeAlias = tuple[Array, Array]
 """Counts of a column by level and cell, and the variances of the cells."""
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -260,8 +259,8 @@ class _Level:
     nearest: float
     z: float
 
-    def _table(self, *key: str) -> Floats:
-        table: Floats = self.released.tables[key][self.level]
+    def _table(self, *key: str) -> Array:
+        table: Array = self.released.tables[key][self.level]
         return table
 
     def described(self, counts: Mapping[str, Counted]) -> RowsDescription:
@@ -302,7 +301,7 @@ class _Level:
             sampling_variance=self.released.clustering * p * (1.0 - p) / n,
         )
 
-    def _column(self, column: CountedColumn, whole: Whole, best: Floats) -> ColumnDescription:
+    def _column(self, column: CountedColumn, whole: Whole, best: Array) -> ColumnDescription:
         counts, shares = [], []
         for place, unit in enumerate(np.eye(column.n_cells)):
             cell, nearest = whole.cell(place), float(best[place])
@@ -324,7 +323,7 @@ class _Level:
             found, mean=mean, spread=spread, quantiles=quantiles, ranks=ranks
         )
 
-    def _ranks(self, column: CountedColumn, whole: Whole, best: Floats) -> Ranks:
+    def _ranks(self, column: CountedColumn, whole: Whole, best: Array) -> Ranks:
         name, bins = column.name, column.bins
         if (PARTS, name) in self.design.cells:
             raw, variance = self._table(PARTS, name)[bins], _variance(self.released, PARTS, name)
@@ -400,7 +399,7 @@ class _Level:
         return mean, _root(squared, column.half_range)
 
     def _two_way(
-        self, pair: Pair, wholes: Mapping[str, Whole], best: Mapping[str, Floats]
+        self, pair: Pair, wholes: Mapping[str, Whole], best: Mapping[str, Array]
     ) -> TwoWayTable:
         one, other = pair
         raw = self._table(COUNTS, one, other)
@@ -412,7 +411,7 @@ class _Level:
         moved -= (self.total.value - raw.sum()) / (n_a * n_b)
         nearest = nearest_table(moved, best[one], best[other])
 
-        def own(whole: Whole) -> tuple[Floats, Floats]:
+        def own(whole: Whole) -> tuple[Array, Array]:
             shares = whole.variances / whole.variances.sum()
             return shares, whole.variances * (1.0 - shares)
 
@@ -425,7 +424,7 @@ class _Level:
         of_shares = noise + (through - p) ** 2 * self.total.variance
         encoder = self.design.encoder
 
-        def cells(made: Callable[[float, float, float], Number], variances: Floats) -> _Table:
+        def cells(made: Callable[[float, float, float], Number], variances: Array) -> _Table:
             rows = zip(moved.tolist(), variances.tolist(), nearest.tolist(), strict=True)
             return tuple(tuple(map(made, *of_row)) for of_row in rows)
 
@@ -452,7 +451,7 @@ class _Level:
         return number(r, noise, self.z, NumberScale(-1.0, 1.0), sampling_variance=sampled)
 
 
-def _present(whole: Whole, present: Floats) -> float:
+def _present(whole: Whole, present: Array) -> float:
     """Return the number of values, at least the noise in it: a denominator."""
     return max(float(present @ whole.values), math.sqrt(whole.variance(present)), 1.0)
 

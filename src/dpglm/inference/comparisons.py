@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
-from dpglm._validation import check_bool, check_list, check_one_of, check_real, in_one_line
+from dpglm._validation import Array, check_bool, check_list, check_one_of, check_real, in_one_line
 from dpglm.inference.estimates import quadratic_of
 from dpglm.inference.summary import Summary, SummaryColumn, Tabled, effect_columns
 from dpglm.tables.cells import listed
@@ -24,7 +23,6 @@ from dpglm.tables.encoding import NamedTerm
 if TYPE_CHECKING:
     from dpglm.inference.inference import Inference
 
-Floats: TypeAlias = NDArray[np.float64]
 
 CORRECTIONS = ("simultaneous", "holm", "bonferroni", "none")
 """Corrections for several comparisons."""
@@ -37,23 +35,23 @@ def quantile(level: float, degrees_of_freedom: float) -> float:
     return -float(special.stdtrit(degrees_of_freedom, 0.5 * (1.0 - level)))
 
 
-def root_of(covariance: Floats) -> Floats:
+def root_of(covariance: Array) -> Array:
     """Return a root of a covariance matrix that is semidefinite up to rounding."""
     values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
-def largest_errors(root: Floats, degrees_of_freedom: float) -> Floats:
+def largest_errors(root: Array, degrees_of_freedom: float) -> Array:
     """Simulate the largest studentized error of ``root @ z``; rows of ``root`` have norm 1."""
     return _simulated(root.tobytes(), root.shape, degrees_of_freedom)
 
 
 @functools.lru_cache(maxsize=64)
-def _simulated(root: bytes, shape: tuple[int, ...], degrees_of_freedom: float) -> Floats:
+def _simulated(root: bytes, shape: tuple[int, ...], degrees_of_freedom: float) -> Array:
     # A fixed seed keeps results reproducible; these draws are not privacy noise.
     random = np.random.default_rng(0)
     z = random.standard_normal((_DRAWS, shape[1]))
-    largest: Floats = np.abs(z @ np.frombuffer(root).reshape(shape).T).max(axis=1, initial=0.0)
+    largest: Array = np.abs(z @ np.frombuffer(root).reshape(shape).T).max(axis=1, initial=0.0)
     if math.isfinite(degrees_of_freedom):
         largest /= np.sqrt(random.chisquare(degrees_of_freedom, _DRAWS) / degrees_of_freedom)
     return largest
@@ -61,12 +59,12 @@ def _simulated(root: bytes, shape: tuple[int, ...], degrees_of_freedom: float) -
 
 def corrected(
     correction: str,
-    statistics: Floats,
-    p_values: Floats,
-    root: Floats,
+    statistics: Array,
+    p_values: Array,
+    root: Array,
     degrees_of_freedom: float,
     level: float,
-) -> tuple[Floats, float]:
+) -> tuple[Array, float]:
     """Return adjusted p-values and the critical value of the intervals.
 
     ``root`` has the studentized errors of the comparisons that can be estimated. Holm's method has
@@ -99,7 +97,7 @@ class NamedEstimates:
     names: tuple[str, ...]
     terms: Mapping[str, NamedTerm]
 
-    def hypothesis(self, text: str) -> tuple[Floats, Floats]:
+    def hypothesis(self, text: str) -> tuple[Array, Array]:
         """Read a hypothesis as rows of combinations and their values.
 
         Such as ``"C(ward)"`` (all effects are zero), ``"age = 0.1"``, ``"a + b = 0"``,
@@ -117,8 +115,8 @@ class NamedEstimates:
 
         plain = re.sub(rf"`({choices})`|(?<![\w.])({choices})(?!\w)", placeholder, text)
         by_place = {place.strip(): name for name, place in found.items()}
-        restrictions: list[Floats] = []
-        values: list[Floats] = []
+        restrictions: list[Array] = []
+        values: list[Array] = []
         for part in plain.split(","):
             if part.strip() in by_place:
                 joint = self._joint(by_place[part.strip()])
@@ -137,7 +135,7 @@ class NamedEstimates:
             values.append(-gaps[:, -1])
         return np.vstack(restrictions), np.concatenate(values)
 
-    def contrast(self, weights: Any) -> tuple[str, Floats]:
+    def contrast(self, weights: Any) -> tuple[str, Array]:
         """Read a contrast as its name and one row: text, or weights by term."""
         if isinstance(weights, str):
             rows, values = self.hypothesis(weights)
@@ -153,7 +151,7 @@ class NamedEstimates:
         said = ", ".join(f"{name}: {text}" for name, (text, _) in zip(weights, parts, strict=True))
         return said, sum((row for _, row in parts), np.zeros(len(self.names)))
 
-    def levels(self, term: str) -> tuple[list[Any], Floats]:
+    def levels(self, term: str) -> tuple[list[Any], Array]:
         """Return the categories of a term, and the row of each one's effect."""
         named = self.terms.get(term)
         if named is None or not named.levels:
@@ -165,7 +163,7 @@ class NamedEstimates:
                 row[self.names.index(name)] = 1.0
         return [label for label, _ in named.levels], rows
 
-    def interacting(self, rows: Floats) -> list[str]:
+    def interacting(self, rows: Array) -> list[str]:
         """Return columns that interact with terms in combinations, and are not in them."""
         used = {self.names[place] for place in np.flatnonzero(np.abs(rows).sum(axis=0))}
         own = [one for one in self.terms.values() if used & {*one.coefficients}]
@@ -179,12 +177,12 @@ class NamedEstimates:
         ]
         return list(dict.fromkeys(joined))
 
-    def _joint(self, name: str) -> Floats:
+    def _joint(self, name: str) -> Array:
         """Return a row for each coefficient of a term, or for the one coefficient."""
         chosen = [name] if name in self.names else list(self.terms[name].coefficients)
         return np.eye(len(self.names))[[self.names.index(one) for one in chosen]]
 
-    def _linear(self, node: ast.AST, by_place: Mapping[str, str], whole: str) -> Floats:
+    def _linear(self, node: ast.AST, by_place: Mapping[str, str], whole: str) -> Array:
         size = len(self.names)
         if isinstance(node, ast.Name) and node.id in by_place:
             row = self._joint(by_place[node.id])
@@ -220,7 +218,7 @@ class NamedEstimates:
             f"{in_one_line(list(self.names))}"
         )
 
-    def _weighted(self, name: str, given: Any) -> tuple[str, Floats]:
+    def _weighted(self, name: str, given: Any) -> tuple[str, Array]:
         """Read the weights of one term, or of one coefficient."""
         if name not in self.terms and name not in self.names:
             raise self._unread(str(name))
@@ -238,7 +236,7 @@ class NamedEstimates:
         return " ".join(f"{one:+g}" for one in weights), weights @ rows
 
 
-def _by_level(name: str, labels: Sequence[Any], given: Any) -> Floats:
+def _by_level(name: str, labels: Sequence[Any], given: Any) -> Array:
     """Return the weight of each level; they sum to zero, as only differences are identified."""
     if isinstance(given, Mapping):
         unknown = [one for one in given if one not in labels]
@@ -317,11 +315,11 @@ class Comparisons(Tabled):
     """
 
     names: tuple[str, ...]
-    estimates: Floats
-    standard_errors: Floats
-    intervals: Floats
+    estimates: Array
+    standard_errors: Array
+    intervals: Array
     table: Summary
-    p_values: Floats | None = None
+    p_values: Array | None = None
     correction: str = "none"
     of_prior: tuple[str, ...] = ()
 
@@ -360,7 +358,7 @@ def compared(
     inference: Inference,
     what: str,
     names: tuple[str, ...],
-    combinations: Sequence[Floats],
+    combinations: Sequence[Array],
     correction: str,
     level: float,
     exponentiate: bool,
@@ -371,7 +369,7 @@ def compared(
     check_real("level", level, above=0.0, below=1.0)
     estimates, quadratic = inference.estimates, quadratic_of(rows)
     others = inference.named.interacting(rows)
-    values: Floats = np.asarray(rows @ estimates.params)
+    values: Array = np.asarray(rows @ estimates.params)
     errors = estimates.standard_errors(quadratic)
     known = np.isfinite(errors) & (errors > 0.0)
     statistics = np.divide(values, errors, out=np.zeros_like(values), where=known)

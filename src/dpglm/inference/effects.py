@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpglm._calls import checked
 from dpglm._validation import (
+    Array,
     check_bool,
     check_integer,
     check_kind,
@@ -24,7 +25,7 @@ from dpglm._validation import (
 )
 from dpglm._words import plain_number
 from dpglm.certificate.certificate import Certificate
-from dpglm.inference.comparisons import Comparisons, Floats, largest_errors, quantile, root_of
+from dpglm.inference.comparisons import Comparisons, largest_errors, quantile, root_of
 from dpglm.inference.estimates import Estimates, quadratic_of
 from dpglm.inference.summary import Summary, SummaryColumn, SummarySource
 from dpglm.problem import IdentityLink, Link
@@ -76,9 +77,9 @@ class Curve:
     column: str
     values: tuple[Any, ...]
     reference: Any
-    effects: Floats
-    low: Floats
-    high: Floats
+    effects: Array
+    low: Array
+    high: Array
     effect: str
     band: str
     at: Mapping[str, Any]
@@ -174,7 +175,7 @@ def mean_effects(
     title: str,
     heading: str,
     names: Sequence[str],
-    numbers: tuple[Floats, Floats, Floats],
+    numbers: tuple[Array, Array, Array],
     level: float,
     notes: Sequence[str],
 ) -> Comparisons:
@@ -385,7 +386,7 @@ class HasEffects:
         chosen = list(known) if columns is None else columns
         chosen = [chosen] if isinstance(chosen, str) else check_list("columns", chosen)
         points, named = self._points(at)
-        found: list[tuple[str, float, Floats]] = []
+        found: list[tuple[str, float, Array]] = []
         for name in chosen:
             column = known[check_one_of("columns", name, tuple(known))]
             is_category = isinstance(column, CategoricalColumn)
@@ -402,7 +403,7 @@ class HasEffects:
         made = (estimates, errors, ends)
         return self._shown("marginal effects", "effect", said, made, level, named, rows)
 
-    def _changes(self, column: Column, point: Point) -> Iterator[tuple[str, float, Floats]]:
+    def _changes(self, column: Column, point: Point) -> Iterator[tuple[str, float, Array]]:
         """Yield the name, value and gradient of each effect of a column at a point."""
         name = column.name
         if isinstance(column, CategoricalColumn):
@@ -440,18 +441,18 @@ class HasEffects:
         combined = itertools.product(*given.values())
         return [{**own, **dict(zip(given, one, strict=True))} for one in combined], list(given)
 
-    def _rows(self, points: Sequence[Point]) -> Floats:
+    def _rows(self, points: Sequence[Point]) -> Array:
         """Return the features at points, with a 1 for the intercept."""
         table = {name: _array([one[name] for one in points]) for name in points[0]}
         rows = np.asarray(as_dense(self.scores.features(table)), dtype=np.float64)
         return np.insert(rows, 0, 1.0, axis=1) if self._estimates.has_intercept else rows
 
-    def _errors(self, gradients: Floats) -> Floats:
+    def _errors(self, gradients: Array) -> Array:
         # The error of a zero difference is zero, even without information.
         errors = self._estimates.standard_errors(quadratic_of(gradients))
         return np.where(gradients.any(axis=1), errors, 0.0)
 
-    def _of_prior(self, gradients: Floats) -> NDArray[np.bool_]:
+    def _of_prior(self, gradients: Array) -> NDArray[np.bool_]:
         return self._estimates.is_of_prior(quadratic_of(gradients)) & gradients.any(axis=1)
 
     def _critical(self, level: float) -> float:
@@ -463,10 +464,10 @@ class HasEffects:
         what: str,
         heading: str,
         names: Sequence[str],
-        numbers: tuple[Floats, Floats, Floats],
+        numbers: tuple[Array, Array, Array],
         level: float,
         named: Sequence[str],
-        gradients: Floats,
+        gradients: Array,
     ) -> Comparisons:
         columns = self._columns(_EFFECTS)
         others = {name: usual(one) for name, one in columns.items() if name not in named}
@@ -489,7 +490,7 @@ def _array(cells: list[Any]) -> NDArray[Any]:
     return np.array(cells, dtype=None if is_number else object)
 
 
-def derivative(link: Link, scores: Floats, *, second: bool = False) -> Floats:
+def derivative(link: Link, scores: Array, *, second: bool = False) -> Array:
     """Return the first or second derivative of the mean by the score, by central differences."""
     below, here, above = (
         np.asarray(link.inverse(scores + step), dtype=np.float64)

@@ -6,12 +6,12 @@ import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import check_list, in_one_line
+from dpglm._validation import Array, check_list, in_one_line
 from dpglm.solvers.composite.moments import ColumnBlock
 from dpglm.tables.cells import as_cells
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
@@ -25,8 +25,6 @@ from dpglm.tables.formula.design import (
 from dpglm.tables.named import by_name
 from dpglm.tables.schema import Schema
 from dpglm.tables.targets import ClassTarget, CountTarget, NumericTarget
-
-Floats: TypeAlias = NDArray[np.float64]
 
 # Relative error of a column as a combination of released ones that rounding may leave.
 _TOLERANCE = 1e-7
@@ -128,7 +126,7 @@ class MomentBasis:
         """Bound on the L2 norm of an encoded row."""
         return self.encoding.row_norm
 
-    def encode(self, table: Any, encoding: FormulaEncoding | None = None) -> Floats:
+    def encode(self, table: Any, encoding: FormulaEncoding | None = None) -> Array:
         """Encode a table, by default all columns; errors name column, row and remedy."""
         encoding = self.encoding if encoding is None else encoding
         named, columns = by_name(table), self._columns
@@ -141,7 +139,7 @@ class MomentBasis:
         encoding.encode(cells, out)
         return out
 
-    def in_span(self, encoding: FormulaEncoding) -> Floats:
+    def in_span(self, encoding: FormulaEncoding) -> Array:
         """Return each column of a formula as a combination of the released ones and a constant.
 
         The shape is (width + 1, n_columns): the shortest combinations, the constant last. A
@@ -165,7 +163,7 @@ class MomentBasis:
 
 def _combined(
     own: FormulaEncoding, among: Sequence[Term], encoding: FormulaEncoding, place: int
-) -> Floats | None:
+) -> Array | None:
     """Return a term of an encoding as combinations of ``among``, terms of ``own``, or None."""
     term = encoding.slopes[place]
     used = {name for one in term for name in one.columns}

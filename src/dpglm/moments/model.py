@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpglm._validation import Array
 from dpglm.certificate.certificate import Certificate
 from dpglm.inference.estimates import Estimates
 from dpglm.inference.inference import Inference, LinearScores
@@ -22,7 +22,6 @@ from dpglm.solvers.uncertainty import Uncertainty
 from dpglm.tables.encoding import LinearUnits
 from dpglm.tables.formula.design import FormulaEncoding
 
-Floats: TypeAlias = NDArray[np.float64]
 Penalty: TypeAlias = float | Literal["auto", "terms"]
 
 # Prior standard deviation of a coefficient, in standard deviations of the target for one of its
@@ -38,7 +37,7 @@ class ColumnSpace:
 
     basis: MomentBasis
     moments: NoisyMoments
-    inverse: Floats
+    inverse: Array
 
     @classmethod
     def of(cls, basis: MomentBasis, released: ReleasedMoments) -> ColumnSpace:
@@ -47,20 +46,20 @@ class ColumnSpace:
         return cls(basis, moments, np.asarray(np.linalg.inv(released.vectors), np.float64))
 
     @property
-    def constant(self) -> Floats:
+    def constant(self) -> Array:
         """The constant 1."""
         constant = np.zeros(self.basis.width + 1)
         constant[-1] = 1.0
         return constant
 
-    def columns_of(self, encoding: FormulaEncoding) -> Floats:
+    def columns_of(self, encoding: FormulaEncoding) -> Array:
         """Return the columns of a formula as combinations of the released coordinates u.
 
         With ``u = vectors^T x``, ``<l, x>`` is ``<vectors^-1 l, u>``.
         """
         return np.asarray(self.inverse @ self.basis.in_span(encoding))
 
-    def deviation(self, column: Floats) -> float:
+    def deviation(self, column: Array) -> float:
         """Return the standard deviation of a column, at least that of its noise."""
         mean = float(self.constant @ self.moments.matrix @ column) / self.moments.weight
         seen, noise = self.moments.form(*[column - mean * self.constant] * 2)
@@ -97,7 +96,7 @@ class MomentFit:
     residual_std: float
     scales: Mapping[str, tuple[float, float, float]]
 
-    def predict(self, table: Any) -> Floats:
+    def predict(self, table: Any) -> Array:
         """Return predictions, of shape (n,), for the rows of a table with columns by name."""
         scores, _ = self.inference_.scores(table)
         return scores
@@ -129,7 +128,7 @@ class Model:
         self.target[-1] -= shift / slope
         self.L = self.columns_of(design)
 
-    def columns_of(self, encoding: FormulaEncoding) -> Floats:
+    def columns_of(self, encoding: FormulaEncoding) -> Array:
         """Return the columns of an encoding, with the intercept last if it has one."""
         L = self.space.columns_of(encoding)
         if not encoding.has_intercept:
@@ -141,7 +140,7 @@ class Model:
         """Standard deviation of the target."""
         return self.space.deviation(self.target)
 
-    def prior(self) -> Floats:
+    def prior(self) -> Array:
         """Return the prior covariance of the coefficients."""
         slopes = [
             min(_PRIOR / self.space.deviation(column), scale if math.isfinite(scale) else math.inf)
@@ -177,7 +176,7 @@ class Model:
         )
         return solve(moments, self.L, self.target, shrunk, design_effect=effect)
 
-    def _terms(self, lengths: Floats, *, one_scale: bool) -> list[PenalisedTerm]:
+    def _terms(self, lengths: Array, *, one_scale: bool) -> list[PenalisedTerm]:
         """Return the terms with a common prior scale, in units of the target's deviation."""
         if one_scale:
             places = np.arange(len(lengths))

@@ -7,15 +7,15 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, final
+from typing import Any, Literal, final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dpglm._calls import checked
 from dpglm._codec import Format, Text, Vector
 from dpglm._json import in_file, load
-from dpglm._validation import check_list, check_one_of, check_real
+from dpglm._validation import Array, check_list, check_one_of, check_real
 from dpglm._words import card, plain_number
 from dpglm.certificate.certificate import Certificate, PublicFact, model_digest, schema_facts
 from dpglm.certificate.execution import PartInput, Stated, StudyPart
@@ -44,7 +44,6 @@ from dpglm.solvers.composite.moments import ReleasedMoments, SecondMoments, plan
 from dpglm.tables.formula.design import read_formula
 from dpglm.tables.schema import Schema, SchemaDocument
 
-Floats: TypeAlias = NDArray[np.float64]
 _TINY = 1e-300
 
 
@@ -83,7 +82,7 @@ class Moments:
     """
 
     basis: MomentBasis
-    values: Floats
+    values: Array
     privacy_: Certificate
 
     @property
@@ -295,11 +294,11 @@ class Moments:
         """Return the released columns, the number of rows and the budget as text."""
         return repr(self)
 
-    def _columns(self, term: str) -> Floats:
+    def _columns(self, term: str) -> Array:
         name = f"`{term}`" if term in self.columns else term
         return self._space.columns_of(read_formula(f"~ {name}", self.basis.described, None))
 
-    def _one(self, term: Any, name: str) -> Floats:
+    def _one(self, term: Any, name: str) -> Array:
         if not isinstance(term, str):
             raise ValueError(f"{name} must name columns, got {term!r}")
         L = self._columns(term)

@@ -19,13 +19,13 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpglm._validation import check_one_of
+from dpglm._validation import Array, check_one_of
 from dpglm._words import plain_number
 from dpglm.inference.comparisons import WaldTest
 from dpglm.inference.inference import Inference
@@ -39,7 +39,6 @@ from dpglm.tables.formula.design import FormulaEncoding
 if TYPE_CHECKING:
     from dpglm.moments.model import MomentFit
 
-Floats: TypeAlias = NDArray[np.float64]
 
 _ROUNDS = 8
 _TINY = 1e-300
@@ -54,8 +53,8 @@ _LEAST = 1.0
 class NoisyMoments:
     """The released second moments, with the variances of their noise."""
 
-    matrix: Floats
-    variances: Floats
+    matrix: Array
+    variances: Array
 
     @classmethod
     def of(cls, released: ReleasedMoments, never_together: NDArray[np.bool_]) -> NoisyMoments:
@@ -72,23 +71,23 @@ class NoisyMoments:
         """Weight of all rows."""
         return max(float(self.matrix[-1, -1]), math.sqrt(float(self.variances[-1, -1])), _TINY)
 
-    def noise_of(self, L: Floats, v: Floats) -> Floats:
+    def noise_of(self, L: Array, v: Array) -> Array:
         """Return the covariance of ``L^T N v``."""
         spread = self.variances * np.outer(v, v)
         np.fill_diagonal(spread, self.variances @ v**2)
         return np.asarray(L.T @ spread @ L)
 
-    def form_noise(self, G: Floats) -> float:
+    def form_noise(self, G: Array) -> float:
         """Return the variance of ``sum_ij G_ij N_ij``, G symmetric."""
         twice = self.variances * G**2
         return float(2.0 * twice.sum() - np.diag(twice).sum())
 
-    def form(self, u: Floats, w: Floats) -> tuple[float, float]:
+    def form(self, u: Array, w: Array) -> tuple[float, float]:
         """Return ``u^T (M + N) w`` and the variance of its noise."""
         G = 0.5 * (np.outer(u, w) + np.outer(w, u))
         return float(u @ self.matrix @ w), self.form_noise(G)
 
-    def residual(self, u: Floats, given: Floats) -> Floats:
+    def residual(self, u: Array, given: Array) -> Array:
         """Return u after projection on the columns ``given^T z``."""
         A = given.T @ self.matrix @ given
         A += 1e-9 * max(float(np.trace(A)), _TINY) * np.eye(len(A))
@@ -102,8 +101,8 @@ class PenalisedTerm:
 
     name: str
     places: NDArray[np.intp]
-    fixed: Floats
-    root: Floats
+    fixed: Array
+    root: Array
 
 
 @final
@@ -112,20 +111,20 @@ class Solved:
     """Coefficients of a linear model, and the variance of the residuals."""
 
     posterior: Posterior
-    sampling: Floats
-    prior: Floats
+    sampling: Array
+    prior: Array
     variance: float
     scales: Mapping[str, ScaleLaw]  # Prior deviations of penalised terms, by name.
 
 
 def solve(
     moments: NoisyMoments,
-    L: Floats,
-    target: Floats,
-    prior: Floats,
+    L: Array,
+    target: Array,
+    prior: Array,
     terms: Sequence[PenalisedTerm] = (),
     design_effect: float = 1.0,
-    instruments: Floats | None = None,
+    instruments: Array | None = None,
 ) -> Solved:
     """Solve the noisy normal equations with a prior covariance.
 
@@ -162,14 +161,14 @@ def solve(
     return Solved(found, of_sampling, prior, _residual_variance(moments, v), scales)
 
 
-def _posterior(prior: Floats, A: Floats, error: Floats, b: Floats) -> Posterior:
+def _posterior(prior: Array, A: Array, error: Array, b: Array) -> Posterior:
     """Return the posterior given ``b = A beta + e``, A of any shape."""
     gain = solved(A @ prior @ A.T + error, A @ prior).T
     kept = np.eye(len(prior)) - gain @ A
     return Posterior(gain @ b, kept @ prior @ kept.T + gain @ error @ gain.T, gain)
 
 
-def _residual_variance(moments: NoisyMoments, v: Floats) -> float:
+def _residual_variance(moments: NoisyMoments, v: Array) -> float:
     """Return the mean squared residual, at least its noise."""
     seen, noise = moments.form(v, v)
     return max(seen, _LEAST * math.sqrt(noise), _TINY) / moments.weight
@@ -200,7 +199,7 @@ class Correlation:
 
 
 def correlation(
-    moments: NoisyMoments, u: Floats, w: Floats, given: Floats, level: float
+    moments: NoisyMoments, u: Array, w: Array, given: Array, level: float
 ) -> Correlation:
     """Correlate ``<u, z>`` and ``<w, z>`` after projection on the columns ``given^T z``.
 
@@ -257,7 +256,7 @@ class PrincipalComponents:
 
 
 def components(
-    moments: NoisyMoments, L: Floats, constant: Floats, names: Sequence[str]
+    moments: NoisyMoments, L: Array, constant: Array, names: Sequence[str]
 ) -> PrincipalComponents:
     """Return the components of the correlation matrix of the columns ``L^T z``."""
     means = constant @ moments.matrix @ L / moments.weight
@@ -344,7 +343,7 @@ class Selection:
     critical_value: float
     level: float
 
-    def conf_int(self) -> NDArray[np.float64]:
+    def conf_int(self) -> Array:
         """Return intervals of the coefficients that hold together, of shape (n, 2)."""
         found: Inference = self.model.inference_
         half = self.critical_value * found.standard_errors

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpglm import pictures as draw
 from dpglm._registry import require
-from dpglm._validation import check_bool, check_integer
+from dpglm._validation import Array, check_bool, check_integer
 from dpglm._words import plain_number
 from dpglm.pictures import shortened, told_apart, width_of
 from dpglm.shapes.shape import Shape
@@ -21,7 +21,6 @@ from dpglm.tables.additive_terms import Axis, CategoricalAxis, NumericAxis
 if TYPE_CHECKING:
     from dpglm.shapes.collection import Shapes
 
-_Floats: TypeAlias = NDArray[np.float64]
 _Ticks: TypeAlias = tuple[list[float], list[str]]
 """Positions and labels."""
 _MOST = 12
@@ -283,7 +282,7 @@ def _named(axis: Axis, most: float) -> str:
     return shortened(axis.name if unit is None else f"{axis.name} ({unit})", 7.5, most)
 
 
-def _side(values: _Floats, axis: Axis, place: int) -> tuple[NDArray[np.intp], _Floats, _Ticks]:
+def _side(values: Array, axis: Axis, place: int) -> tuple[NDArray[np.intp], Array, _Ticks]:
     """Return the knots, or the largest levels, to show on a map, their places, and the ticks."""
     if isinstance(axis, NumericAxis):
         return np.arange(len(axis.knots)), axis.line, _number_ticks(axis, missing=False)
@@ -309,8 +308,8 @@ def _upright(shape: Shape) -> Shape:
 
 
 def _ends(
-    axes: Any, at: _Floats, band: _Floats, color: str, reach: float, *, upright: bool = True
-) -> _Floats:
+    axes: Any, at: Array, band: Array, color: str, reach: float, *, upright: bool = True
+) -> Array:
     """Return finite ends of a band; put an arrow at the edge wherever it continues beyond."""
     low, high = ends = np.clip(band, -_ENDLESS * reach, _ENDLESS * reach).T
     edge = _EDGE * reach

@@ -10,7 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
-from dpglm._validation import check_list, check_one_of, check_real
+from dpglm._validation import Array, check_list, check_one_of, check_real
 from dpglm._words import plain_number
 from dpglm.certificate.certificate import Certificate, PublicFact, schema_facts
 from dpglm.certificate.execution import Expected, PartInput, StudyPart, proportion_ratio
@@ -19,7 +19,7 @@ from dpglm.data.split import EFFECTS, MODEL
 from dpglm.estimators.composed._composed import parts_of
 from dpglm.estimators.composed.pipeline import PrivatePipeline
 from dpglm.exploration.design import plan_tables, run_on_table
-from dpglm.inference.comparisons import Comparisons, Floats, quantile
+from dpglm.inference.comparisons import Comparisons, quantile
 from dpglm.inference.effects import checked_cell, derivative, in_plain_words, mean_effects, usual
 from dpglm.inference.inference import Inference
 from dpglm.oracle.counts import Cells
@@ -71,10 +71,10 @@ class StandardizedMeans:
     column: str
     values: tuple[Any, ...]
     level: float
-    means: Floats
-    covariance: Floats
-    gradients: Floats
-    errors: Floats
+    means: Array
+    covariance: Array
+    gradients: Array
+    errors: Array
     noise: tuple[float, float]
     inference: Inference
     privacy_: Certificate
@@ -116,14 +116,12 @@ class StandardizedMeans:
         }
         return {"column": self.column, "level": self.level, "numbers": numbers}
 
-    def _against_first(self, sign: str) -> tuple[list[str], Floats]:
+    def _against_first(self, sign: str) -> tuple[list[str], Array]:
         first, *others = map(in_plain_words, self.values)
         rows = np.eye(len(self.values))
         return [f"{self.column}: {one} {sign} {first}" for one in others], rows[1:] - rows[0]
 
-    def _effects(
-        self, what: str, names: Sequence[str], values: Floats, rows: Floats
-    ) -> Comparisons:
+    def _effects(self, what: str, names: Sequence[str], values: Array, rows: Array) -> Comparisons:
         """Return linear combinations of the means, or of their logarithms for ratios.
 
         With C the covariance of the coefficients and g a gradient with noise of variance s^2 in
@@ -172,7 +170,7 @@ def _sets(n_columns: int) -> tuple[int, ...]:
     return (*powers, n_columns)
 
 
-def _directions(covariance: Floats) -> tuple[Floats, Floats, tuple[int, ...]]:
+def _directions(covariance: Array) -> tuple[Array, Array, tuple[int, ...]]:
     """Return variances, directions as columns, and sizes of sets, the least certain first."""
     values, vectors = np.linalg.eigh(covariance)
     return np.maximum(values[::-1], 0.0), vectors[:, ::-1], _sets(len(values))
@@ -202,7 +200,7 @@ class _Standardized:
         """Number of encoded columns."""
         return self.part.width(len(self.inference.scores.estimates.params))
 
-    def encode(self, table: Any) -> Floats:
+    def encode(self, table: Any) -> Array:
         """Return all predictions, then all gradients and errors, in units of their bounds."""
         named = by_name(table)
         rows = {name: np.asarray(named[name]) for name in self.names}
@@ -212,9 +210,9 @@ class _Standardized:
             return np.zeros((0, self.width))
         estimates, (low, high) = self.inference.scores.estimates, self.part.bounds
         values, vectors, counts = _directions(estimates.covariance)
-        means: list[Floats] = []
-        gradients: list[Floats] = []
-        errors: list[Floats] = []
+        means: list[Array] = []
+        gradients: list[Array] = []
+        errors: list[Array] = []
         for value in self.part.values:
             cells = np.full(n_rows, value, dtype=object if isinstance(value, str) else None)
             X = self.inference.scores.features({**rows, self.part.column: cells})
