@@ -41,7 +41,7 @@ SHARE = NumberScale(0.0, 1.0)
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Number:
     """An estimate with two intervals.
 
@@ -66,6 +66,10 @@ class Number:
     high: float
     population_low: float | None = None
     population_high: float | None = None
+
+    def __repr__(self) -> str:
+        population = " to ".join(ends_of(self.population_low, self.population_high))
+        return with_interval(self) + (f", population {population}" if population else "")
 
     def widened(self, width: float, scale: NumberScale) -> Number:
         """Return the number with both intervals extended by ``width`` on either side."""
@@ -157,8 +161,9 @@ def estimate_of(one: Number) -> str:
 
 
 def with_interval(one: Number) -> str:
-    """Write an estimate with its interval for these rows."""
-    return f"{estimate_of(one)} [{', '.join(ends_of(one.low, one.high))}]"
+    """Write an estimate with its interval for these rows, if it is not exact."""
+    interval = f" ({rows_interval(one)})" if one.low < one.high else ""
+    return estimate_of(one) + interval
 
 
 def with_both_intervals(one: Number) -> str:

@@ -13,11 +13,13 @@ from click.testing import CliRunner
 from dpglm.cli.commands import app
 from dpglm.cli.console import CommandError
 from dpglm.cli.rows import holds, read_conditions, selected
+from dpglm.tables.schema import Schema
 
 SCHEMA = {
     "columns": {
         "age": {"type": "numeric", "low": 20, "high": 80},
         "sex": {"type": "categorical", "categories": ["f", "m"]},
+        "seen": {"low": "2022-01-01", "high": "2023-12-31", "missing": "2023-01-01"},
     },
     "target": {"name": "ill", "type": "binary", "classes": ["no", "yes"]},
     "provenance": "made up for tests",
@@ -43,26 +45,36 @@ def test_names_of_columns_may_contain_signs():
         read_conditions(["none=1"], ["a"])
 
 
-def test_rows_that_do_not_count_have_valid_cells():
+def test_selected_keeps_rows_that_count():
     table = {"c": CELLS, "g": np.arange(8)}
-    counts, made = selected(read_conditions(["c=x"], table), table, kept="g")
-    assert counts.tolist() == [False, True, *[False] * 6]
-    assert made["c"].tolist() == ["x"] * 8
+    where, made = selected(read_conditions(["c=x"], table), table, None, kept="g")
+    assert where.counts.tolist() == [False, True, *[False] * 6]
+    assert made["c"].tolist() == ["x"]
     assert made["g"].tolist() == list(range(8))
-    counts, made = selected(read_conditions(["c=nowhere"], table), table, kept="g")
-    assert not counts.any()
-    assert made["g"].tolist() == list(range(8))
+    where, made = selected(read_conditions(["c=nowhere"], table), table, None, kept="g")
+    assert not where.counts.any()
+    assert len(made["c"]) == 0
+    assert selected([], table, None)[0] is None
+
+
+def test_dates_of_the_schema_are_compared_as_dates():
+    cells = np.array(["01.06.2023", "2023-05-31", "15.07.2022", ""], dtype=object)
+    schema = Schema.from_dict(SCHEMA)
+    for text, places in [("seen>=2023-06-01", [0]), ("seen<01.06.2023", [1, 2]), ("seen=", [3])]:
+        where, _ = selected(read_conditions([text], ["seen"]), {"seen": cells}, schema)
+        assert np.flatnonzero(where.counts).tolist() == places
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
-    lines = ["age,sex,ill,site,who"]
+    lines = ["age,sex,ill,site,who,seen"]
     for place in range(900):
         age = f"{rng.uniform(20, 80):.1f}" if place % 3 else ""
         lines.append(
-            f"{age},{'fm'[place % 2]},{rng.choice(['no', 'yes'])},s{place % 2},{place // 4}"
+            f"{age},{'fm'[place % 2]},{rng.choice(['no', 'yes'])},s{place % 2},{place // 4},"
+            f"2023-0{1 + place % 9}-01"
         )
     (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
     (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
@@ -92,19 +104,35 @@ def test_commands_count_rows_that_fulfil_conditions(folder: Path):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_wrong_conditions_spend_nothing(folder: Path):
-    made = run(
-        "fit", "rows.csv", "--schema", "schema.json", "--model", "m.json", "--where", "none=1"
-    )
+@pytest.mark.parametrize("text", ["none=1", "age>sixty", "sex=F", "seen>=june"])
+def test_wrong_conditions_spend_nothing(folder: Path, text: str):
+    made = run("fit", "rows.csv", "--schema", "schema.json", "--model", "m.json", "--where", text)
     assert made.exit_code == 2
+    assert f"--where {text}: must" in made.output
     assert not (folder / "m.json").exists()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("further", [[], ["--additive"]])
+def test_errors_number_the_rows_of_the_file(folder: Path, further: list[str]):
+    lines = (folder / "rows.csv").read_text().splitlines()
+    # The first row that counts is row 2.
+    lines[2] = lines[2].replace(",m,", ",x,")
+    (folder / "rows.csv").write_text("\n".join(lines) + "\n")
+    made = run(
+        "fit", "rows.csv", "--schema", "schema.json", "--model", "m.json", "--where", "site=s1",
+        "--where", "age!=", *further,
+    )  # fmt: skip
+    assert made.exit_code == 2
+    assert "column 'sex', row 2: 'x'" in made.output
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_success_is_independent_of_counted_rows(folder: Path):
     for text in ("age>500", "age>50"):
         fit = ["fit", "rows.csv", "--schema", "schema.json", "--model", f"{len(text)}.json"]
-        assert run(*fit, "--where", text, "--force").exit_code == 0
+        for further in (["--additive", "--groups", "who"], []):
+            assert run(*fit, "--where", text, "--force", *further).exit_code == 0
         described = ["describe", "rows.csv", "--schema", "schema.json", "--where", text]
         assert run(*described).exit_code == 0
         made = run("evaluate", "rows.csv", "--model", fit[-1], "--where", text)

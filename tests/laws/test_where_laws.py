@@ -264,3 +264,54 @@ def test_searches_take_where():
     search = dpglm.PrivateGridSearchCV(model, {"C": [0.1, 10.0]}, method="held_out")
     features, targets = spoiled(MODELS["logistic"][1])
     assert search.fit(features, targets, where=WHERE).privacy_.fact("n_rows").value == N
+
+
+@pytest.mark.parametrize(
+    "kind", ["matrix", "target", "formula", "description", "evaluation", "study"]
+)
+def test_errors_number_rows_of_the_whole_table(kind):
+    """The first row that counts is row 101, and row 201 is wrong."""
+    table = {"age": [str(20 + one % 40) for one in range(300)], "ill": ["no", "yes"] * 150}
+    features, labels = np.zeros((300, 1)), np.array(table["ill"], dtype=object)
+    where = np.arange(300) >= 100
+    model = dpglm.LogisticRegression(classes=["no", "yes"], **SEEDED)
+    schema = {
+        "columns": {"age": {"low": 20, "high": 60}},
+        "target": {"name": "ill", "classes": ["no", "yes"]},
+        "provenance": "made up for tests",
+    }
+    curves = dpglm.AdditiveClassifier(schema, epsilon=2.0).fit(table)
+    table["age"][200], features[200], labels[200] = "old", np.nan, None
+
+    def fail():
+        match kind:
+            case "matrix":
+                model.fit(features, np.array(table["ill"]), where=where)
+            case "target":
+                model.fit(np.zeros((300, 1)), labels, where=where)
+            case "formula":
+                dpglm.from_formula("ill ~ age", schema, epsilon=2.0).fit(table, where=where)
+            case "description":
+                dpglm.describe(table, schema, epsilon=2.0, where=where)
+            case "evaluation":
+                dpglm.evaluate(curves, table, epsilon=2.0, where=where)
+            case "study":
+                dpglm.Study(schema, 2.0, 1e-6).fit("additive").run(table, where=where)
+
+    with pytest.raises(ValueError, match="row 201"):
+        fail()
+    # Numbers after an error are those of another table again.
+    with pytest.raises(ValueError, match="row 201"):
+        dpglm.describe(table, schema, epsilon=2.0)
+
+
+def test_lists_of_no_counted_row_are_evaluated():
+    rows = {"age": [30.0, 40.0] * 20, "ill": ["no", "yes"] * 20}
+    schema = {
+        "columns": {"age": {"low": 20, "high": 60}},
+        "target": {"name": "ill", "classes": ["no", "yes"]},
+        "provenance": "made up for tests",
+    }
+    model = dpglm.AdditiveClassifier(schema, epsilon=2.0).fit(rows)
+    found = dpglm.evaluate(model, rows, epsilon=2.0, where=np.zeros(40, bool))
+    assert found.all_rows.rows.low == 0.0

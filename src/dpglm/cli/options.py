@@ -249,21 +249,24 @@ class Account:
     part : NAME
         Part of the table, such as the month of arrival, with all rows of DATA. Only rows of this
         part are charged in the ledger.
+    label : TEXT
+        Name of this analysis in the ledger, such as 'income by region'.
     """
 
     ledger: Annotated[Path | None, LEDGER] = None
     part: tuple[str, ...] = ()
+    label: str | None = None
 
-    def opened(self, label: str | None = None) -> PrivacyLedger | None:
+    def opened(self) -> PrivacyLedger | None:
         """Open the ledger, if there is one."""
         if self.ledger is None:
-            for flag, value in (("--label", label), ("--part", ", ".join(self.part))):
+            for flag, value in (("--label", self.label), ("--part", ", ".join(self.part))):
                 if value:
                     raise CommandError(f"{flag} {value}: needs --ledger")
             return None
         from dpglm.ledger import PrivacyLedger
 
-        return PrivacyLedger(self.ledger, label=label, parts=self.part or None)
+        return PrivacyLedger(self.ledger, label=self.label, parts=self.part or None)
 
 
 @final

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,8 +15,10 @@ from numpy.typing import NDArray
 
 from dpglm.cli.console import CommandError, note
 from dpglm.tables.cells import as_cells, as_numbers
+from dpglm.tables.columns import Column
 from dpglm.tables.databases import Address
 from dpglm.tables.files import named_errors, storage_types
+from dpglm.tables.given import Where
 from dpglm.tables.targets import CountTarget, TargetColumn
 
 if TYPE_CHECKING:
@@ -76,42 +79,39 @@ def holds(sign: str, value: str, cells: Any) -> NDArray[np.bool_]:
     return found
 
 
+def _fulfilled(condition: Condition, cells: Any, column: Column | None) -> NDArray[np.bool_]:
+    """Return whether a condition holds for each cell; dates of the schema are compared as dates."""
+    name, sign, value = condition
+    if column is None or not value:
+        return holds(sign, value, cells)
+    try:
+        column.read([value], gaps=True)
+    except ValueError:
+        raise CommandError(
+            f"--where {name}{sign}{value}: must compare {name!r} with a value that its entry in "
+            f"the schema allows, got {value!r}"
+        ) from None
+    (value,) = column.plain_cells([value])
+    return holds(sign, str(value), column.plain_cells(cells))
+
+
 def selected(
     conditions: Sequence[Condition],
     table: Mapping[str, Any],
+    schema: Schema | None,
     kept: str | None = None,
-    schema: Schema | None = None,
-) -> tuple[NDArray[np.bool_], dict[str, Any]]:
-    """Return which rows count, and the table with valid cells in the others.
+) -> tuple[Where | None, dict[str, Any]]:
+    """Return which rows count, and these rows of a table; None and the table without conditions.
 
-    These have the cells of a row that counts, so that encoders accept them, or valid ones of the
-    schema where no row counts. Nothing reads them. A column that is ``kept``, of group ids, stays
-    as it is.
-
-    Privacy: whether any row counts is private, so the command succeeds in either case.
+    A column that is ``kept``, of group ids, keeps all rows.
     """
-    from sklearn.utils import _safe_indexing
-
-    counts = np.logical_and.reduce(
-        [holds(sign, value, table[name]) for name, sign, value in conditions]
-    )
-    if not counts.any():
-        valid: dict[str, Any] = {}
-        every: list[Any] = [] if schema is None else [*schema.columns]
-        every += [schema.target] if schema is not None and schema.has_target else []
-        for one in every:
-            ends = (vars(one).get(kind) for kind in ("categories", "classes", "low", "high"))
-            found = next(end for end in ends if end is not None)
-            valid[one.name] = found[0] if isinstance(found, tuple) else found
-        return counts, {
-            name: cells if name == kept else np.array([valid.get(name, 1.0)] * len(counts))
-            for name, cells in table.items()
-        }
-    places = np.where(counts, np.arange(len(counts)), int(counts.argmax()))
-    return counts, {
-        name: cells if name == kept else _safe_indexing(cells, places)
-        for name, cells in table.items()
-    }
+    if not conditions:
+        return None, dict(table)
+    known = {} if schema is None else {column.name: column for column in schema.columns}
+    every = [_fulfilled(one, table[one[0]], known.get(one[0])) for one in conditions]
+    where = Where(np.logical_and.reduce(every))
+    found = {name: cells if name == kept else where.rows(cells) for name, cells in table.items()}
+    return dataclasses.replace(where, is_applied=True), found
 
 
 def _text(cell: Any) -> str:
@@ -195,12 +195,11 @@ def read_rows(
     conditions = read_conditions(where, columns)
     used = [*schema.column_names, schema.target.name, *others]
     every = dict.fromkeys([*used, *(name for name, *_ in conditions)])
-    table = schema.read_file(data, list(every), numbers)
-    counts = None
-    if conditions:
-        counts, made = selected(conditions, table, groups, schema)
-        table = {name: made[name] for name in used}
-    with named_errors(data):
+    counted, found = selected(
+        conditions, schema.read_file(data, list(every), numbers), schema, groups
+    )
+    table = {name: found[name] for name in used}
+    with named_errors(data), Where.numbering(counted):
         y, made = encoded_target(schema.target, table, trials)
         del table[schema.target.name]
         exposures = None
@@ -208,7 +207,7 @@ def read_rows(
             exposures = {exposure: as_numbers(table.pop(exposure), exposure)}
         ids = None if groups is None else as_cells(table.pop(groups), groups)
         X = schema.encode(table) if encode else table
-        given = {"sample_weight": made, "exposure": exposures, "groups": ids, "where": counts}
+        given = {"sample_weight": made, "exposure": exposures, "groups": ids, "where": counted}
         given = {name: one for name, one in given.items() if one is not None}
         return TrainingRows(X, y, ids, given, columns, is_streamed=False)
 

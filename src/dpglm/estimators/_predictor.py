@@ -23,7 +23,7 @@ from dpglm.export import export
 from dpglm.problem import LOSSES, ClassLink, Loss, Problem, Target
 from dpglm.solvers.base import Plan
 from dpglm.solvers.checkpoint import CheckpointFile
-from dpglm.tables.cells import LARGEST_WHOLE
+from dpglm.tables.cells import LARGEST_WHOLE, row_name
 from dpglm.tables.given import Where, as_floats, as_offset, check_not_missing, is_text, spelled_as
 from dpglm.tables.schema import Schema
 
@@ -95,7 +95,7 @@ class BoundedTargets:
         if below.any():
             row = int(below.argmax())
             raise ValueError(
-                f"y must be {self.kind.words}, got {numbers[row]:g} in row {row + 1} of those read"
+                f"y must be {self.kind.words}, got {numbers[row]:g} in {row_name(row)}"
             )
         scaled = (np.clip(numbers, *self.bounds) - self.center) / self.scale
         clipped: NDArray[np.float64] = np.clip(scaled, *self.scaled_bounds)
@@ -263,7 +263,9 @@ class Predictor(abc.ABC):
         -----
         Privacy: ``privacy_`` states the guarantee and the public parameters that it rests on.
         """
-        self._fit(FitData(X, y, sample_weight, groups, offset, exposure, where, checkpoint))
+        data = FitData(X, y, sample_weight, groups, offset, exposure, where, checkpoint)
+        with Where.numbering(where):
+            self._fit(data)
         return self
 
     @abc.abstractmethod

@@ -178,18 +178,19 @@ def evaluate(
             raise ValueError("where must be None for rows that are not in memory")
         offset, exposure = map(chosen.rows, (offset, exposure))
     name = by if isinstance(by, str) else None
-    X, y, by, groups, levels = _arrays(model, X, y, by, groups, levels, chosen)
     given = None if thresholds is None else check_list("thresholds", thresholds)
-    found = _evaluated(
-        task_of(model, given, target_bounds),
-        lambda: predictions_of(model, X, offset, exposure),
-        y,
-        by,
-        levels,
-        level,
-        PartInput((), groups, chosen, ledger, random_state, earlier={MODEL: model}),
-        Stated(epsilon, delta, budget, adjacency, n_rows, max_rows_per_group, n_groups),
-    )
+    with Where.numbering(chosen):
+        X, y, by, groups, levels = _arrays(model, X, y, by, groups, levels, chosen)
+        found = _evaluated(
+            task_of(model, given, target_bounds),
+            lambda: predictions_of(model, X, offset, exposure),
+            y,
+            by,
+            levels,
+            level,
+            PartInput((), groups, chosen, ledger, random_state, earlier={MODEL: model}),
+            Stated(epsilon, delta, budget, adjacency, n_rows, max_rows_per_group, n_groups),
+        )
     return found if name is None else dataclasses.replace(found, by=name)
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from dpglm.evaluation.planning import EvaluationPart
 
+_MOST_LEVELS = 12
 _SAME_THRESHOLD = 1e-3
 """Thresholds this close are not told apart."""
 
@@ -80,6 +81,13 @@ class Evaluation(TabulatedResult):
         if not self.part.levels:
             return {}
         return dict(zip((*self.part.levels, None), self._results[:-1], strict=True))
+
+    @property
+    def likely_levels(self) -> dict[str, Result]:
+        """Results by name of the levels that are unlikely to be empty; other results are noise."""
+        names = ("other rows" if label is None else str(label) for label in self.by_level)
+        every = zip(names, self.by_level.values(), strict=True)
+        return {name: one for name, one in every if one.rows.low > 0.0}
 
     @property
     def measures(self) -> dict[str, Number]:
@@ -222,17 +230,16 @@ class Evaluation(TabulatedResult):
         return document
 
     def _lines(self) -> Iterator[str]:
-        every = [("all rows" if self.part.levels else "", self.all_rows)]
-        for label, one in self.by_level.items():
-            # Metrics of levels that may be empty are noise.
-            if one.rows.low > 0.0:
-                every.append(("other rows" if label is None else str(label), one))
-        for name, one in every:
-            yield ""
-            if name:
-                yield f"== {name}: {plain_number(round(one.rows.estimate))} rows"
-            yield from (f"  {label:26}{text}" for label, text in _texts(one))
-        if len(every) <= len(self.by_level):
+        found = {"all rows": self.all_rows} | self.likely_levels
+        for name, one in list(found.items())[: _MOST_LEVELS + 1]:
+            of_level = one is not self.all_rows
+            texts = (f"  {label:26}{text}" for label, text in _texts(one, of_level))
+            head = f"== {name}: {plain_number(round(one.rows.estimate))} rows"
+            yield from ("", *([head] if self.part.levels else []), *texts)
+        if len(found) > _MOST_LEVELS + 1:
+            more = len(found) - _MOST_LEVELS - 1
+            yield from ("", f"{more} more levels are in by_level, to_dict and the report.")
+        if len(found) <= len(self.by_level):
             yield from ("", "Levels that may be empty are not shown.")
 
     def _repr_html_(self) -> str:
@@ -244,5 +251,7 @@ def _plain(rows: Result) -> dict[str, Any]:
     return {one.name: one.number.to_dict() for one in rows.shown()}
 
 
-def _texts(rows: Result) -> Iterator[tuple[str, str]]:
-    return ((one.label, with_both_intervals(one.number)) for one in rows.shown())
+def _texts(rows: Result, of_level: bool = False) -> Iterator[tuple[str, str]]:
+    for one in rows.shown():
+        if one.metric.by_level or not of_level:
+            yield one.label, with_both_intervals(one.number)

@@ -96,7 +96,8 @@ def predictions_of(
     """
     classes = getattr(model, "classes_", None)
     first = next(iter(X.values()), X) if isinstance(X, Mapping) else X
-    if getattr(first, "shape", (1,))[0] == 0:
+    shape = getattr(first, "shape", None)
+    if (len(first) if shape is None else shape[0]) == 0:
         # Whether a private condition selects any row is private: models refuse an empty table.
         return np.zeros(0 if classes is None or len(classes) == 2 else (0, len(classes)))
     given = {"offset": offset, "exposure": exposure}

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
+import numpy as np
+
 from dpglm._calls import checked
 from dpglm._words import card, plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate
@@ -74,9 +76,8 @@ def _lines(levels: Mapping[str | None, RowsDescription]) -> Iterator[str]:
         for label, rows in levels.items()
         if label is not None and rows.n_rows.low <= 0.0
     }
-    for label, rows in levels.items():
-        if label in hidden:
-            continue
+    shown = [label for label in levels if label not in hidden]
+    for label, rows in ((one, levels[one]) for one in shown[:_MOST_LEVELS]):
         if label is not None:
             yield from ("", f"== {label}: {with_interval(rows.n_rows)} rows")
         for column in rows.columns.values():
@@ -86,6 +87,9 @@ def _lines(levels: Mapping[str | None, RowsDescription]) -> Iterator[str]:
             yield from ("", f"Two-way tables (see to_frame or the page): {names}")
         if rows.correlations:
             yield from ("", "Correlations", *_correlations(rows.correlations))
+    if len(shown) > _MOST_LEVELS:
+        more = len(shown) - _MOST_LEVELS
+        yield from ("", f"{more} more levels are in by_level, to_dict and the report.")
     if hidden:
         most = plain_number(math.ceil(max(hidden.values())))
         yield ""
@@ -181,14 +185,10 @@ def _difference(one: Number | None, other: Number | None, spreads: Sequence[floa
     assert one is not None
     assert other is not None
     unit = math.sqrt(math.fsum(spread**2 for spread in spreads) / len(spreads)) or math.inf
-    gap = one.estimate - other.estimate
-
-    def ends(low: str, high: str) -> tuple[float, float]:
-        halves = (0.5 * (getattr(number, high) - getattr(number, low)) for number in (one, other))
-        half = math.hypot(*halves)
-        return (gap - half) / unit, (gap + half) / unit
-
-    return Number(gap / unit, *ends("low", "high"), *ends("population_low", "population_high"))
+    gap = (one.estimate - other.estimate) / unit
+    ends = np.array([dataclasses.astuple(number)[1:] for number in (one, other)], np.float64)
+    halves = 0.5 * np.hypot(*(ends[:, 1::2] - ends[:, ::2])) / unit
+    return Number(gap, *(gap + np.outer(halves, [-1.0, 1.0])).ravel().tolist())
 
 
 def _of_all(name: str, doc: str) -> Any:

@@ -221,7 +221,8 @@ class TableRows:
             raise ValueError("where must be None for rows that are not in memory")
         table = {name: self.cells[name] for name in encoder.names}
         found = Where.of(where, table)
-        return _matrix(encoder.encode(found.rows(table))).spread(found.counts)
+        with Where.numbering(found):
+            return _matrix(encoder.encode(found.rows(table))).spread(found.counts)
 
 
 def open_table(

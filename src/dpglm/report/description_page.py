@@ -17,7 +17,7 @@ from dpglm.exploration.description import (
 from dpglm.exploration.estimation import ColumnDescription, RowsDescription, TwoWayTable
 from dpglm.ledger.store import write_text
 from dpglm.report.page import page_of
-from dpglm.tabulate import Number, estimate_of, with_interval
+from dpglm.tabulate import Number, with_interval
 
 __all__ = ["description_page", "write_description"]
 
@@ -85,9 +85,8 @@ def shown_description(description: Description) -> dict[str, Any]:
 
 
 def _rows(rows: RowsDescription) -> dict[str, Any]:
-    width = rows.n_rows.high - rows.n_rows.low
     return {
-        "n_rows": with_interval(rows.n_rows) if width else estimate_of(rows.n_rows),
+        "n_rows": with_interval(rows.n_rows),
         "columns": [_column(one) for one in rows.columns.values()],
         "tables": [_table(one) for one in rows.two_way.values()],
         "correlations": [

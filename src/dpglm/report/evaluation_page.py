@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 
 from dpglm._calls import checked
-from dpglm._words import plain_number
 from dpglm.evaluation.evaluation import Evaluation
 from dpglm.evaluation.picture import PICTURES, draw_panel
 from dpglm.evaluation.task import Result
 from dpglm.ledger.store import write_text
 from dpglm.pictures import as_data_uri
 from dpglm.report.page import page_of
-from dpglm.tabulate import Number, for_population, rows_interval
+from dpglm.tabulate import estimate_of, for_population, rows_interval, with_interval
 
 __all__ = ["evaluation_page", "write_evaluation"]
 
@@ -73,11 +72,11 @@ def write_evaluation(evaluation: Evaluation, path: str | os.PathLike[str], **opt
 def shown_evaluation(evaluation: Evaluation, by: str | None = None) -> dict[str, Any]:
     """Return the argument of the macro ``evaluated`` in ``templates/performance.html.j2``."""
     rows = evaluation.all_rows
-    shown, (count, interval) = list(rows.shown()), _count(rows.rows)
+    shown = list(rows.shown())
     pictures = [(PICTURES[name], draw_panel(name, rows)) for name in rows.task.pictures]
     return {
         "level": f"{100.0 * evaluation.level:g} %",
-        "n_rows": f"{count} ({interval})" if interval else count,
+        "n_rows": with_interval(rows.rows),
         "tiles": [(one.label, *for_population(one.number)) for one in shown if one.metric.headline],
         "numbers": [
             (one.label, estimate, rows_interval(one.number), ends)
@@ -91,12 +90,6 @@ def shown_evaluation(evaluation: Evaluation, by: str | None = None) -> dict[str,
         "confusion": _confusion(rows),
         "tables": _tables(evaluation, by or evaluation.by),
     }
-
-
-def _count(rows: Number) -> tuple[str, str]:
-    if rows.high == rows.low:
-        return plain_number(rows.estimate), ""
-    return f"{rows.estimate:.0f}", rows_interval(rows)
 
 
 def _confusion(rows: Result) -> dict[str, Any] | None:
@@ -143,12 +136,7 @@ def _tables(evaluation: Evaluation, by: str) -> list[dict[str, Any]]:
                 ],
             }
         )
-    # Metrics of levels that may be empty are noise.
-    levels = {
-        "others" if label is None else str(label): one
-        for label, one in evaluation.by_level.items()
-        if one.rows.low > 0.0
-    }
+    levels = evaluation.likely_levels
     if not levels:
         return tables
     threshold = everyone.task.main_threshold
@@ -157,7 +145,8 @@ def _tables(evaluation: Evaluation, by: str) -> list[dict[str, Any]]:
         thresholds = () if threshold is None else (threshold,)
         found = [one for one in rows.shown(thresholds) if one.metric.by_level]
         headings = ["rows", *(one.metric.label for one in found)]
-        table.append((label, [_count(rows.rows), *(for_population(one.number) for one in found)]))
+        count = estimate_of(rows.rows), rows_interval(rows.rows)
+        table.append((label, [count, *(for_population(one.number) for one in found)]))
     decided = "" if threshold is None else f" Decisions use threshold {threshold:g}."
     hidden = " Levels that may be empty are not shown."
     about = (

@@ -175,8 +175,7 @@ def read_columns(
 ) -> tuple[Columns, Where | None]:
     """Read the columns of the schema, the target and the person ids, and check every cell.
 
-    With ``where`` only cells of the selected rows are checked, and row numbers in errors count
-    these rows.
+    With ``where`` only cells of the selected rows are checked.
     """
     names = list(dict.fromkeys(column.source for column in schema.columns))
     if schema.has_target:
@@ -203,10 +202,11 @@ def read_columns(
         raise ValueError(f"columns must have the same number of rows, got {sorted(sizes)}")
     chosen = None if where is None else Where.of(where, columns)
     counted = columns if chosen is None else chosen.rows(columns)
-    for column in schema.columns:
-        column.read(counted[column.source])
-    if schema.has_target:
-        schema.encode_target(counted[schema.target.name])
+    with Where.numbering(chosen):
+        for column in schema.columns:
+            column.read(counted[column.source])
+        if schema.has_target:
+            schema.encode_target(counted[schema.target.name])
     if persons is not None:
         for row, cell in enumerate(columns[persons].tolist()):
             if is_missing(cell):

@@ -10,6 +10,7 @@ import numbers
 import re
 import unicodedata
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, TypeAlias, TypeVar, final
@@ -36,6 +37,14 @@ WHOSE_CURE = (
 _INFINITE_CURE = "Replace it by a finite number, by a rule that looks at each row alone"
 _CHECKED_AT_ONCE = 1 << 20
 """Entries."""
+PLACES: ContextVar[NDArray[np.intp] | None] = ContextVar("PLACES", default=None)
+"""Places of the rows that are read, where a condition selects some of the user's table."""
+
+
+def row_name(row: int) -> str:
+    """Return the number of a row in the user's table, for errors; the first row is row 1."""
+    places = PLACES.get()
+    return f"row {1 + int(row if places is None else places[row])}"
 
 
 def unmasked(name: str, values: Any) -> Any:
@@ -103,7 +112,7 @@ column_by_number: Callable[[int], str] = functools.partial(column_in_words, None
 
 def not_finite(value: float, row: int | None, column: str) -> ValueError:
     """Return the error about a feature that is NaN or infinite; ``row`` counts from 0."""
-    where = column if row is None else f"row {row + 1}, {column}"
+    where = column if row is None else f"{row_name(row)}, {column}"
     if np.isnan(value):
         return ValueError(f"X must be finite, got NaN in {where}. {MISSING_CURE}")
     what = "infinity" if value > 0.0 else "-infinity"
@@ -269,13 +278,13 @@ def as_numbers(values: ArrayLike, what: str, missing: float | None = None) -> ND
     if gaps.any():
         if missing is None:
             raise ValueError(
-                f"{what}, row {int(gaps.argmax()) + 1}: the value is missing. {MISSING_CURE}"
+                f"{what}, {row_name(int(gaps.argmax()))}: the value is missing. {MISSING_CURE}"
             )
         numbers[gaps] = missing
     infinite = np.isinf(numbers)
     if infinite.any():
         raise ValueError(
-            f"{what}, row {int(infinite.argmax()) + 1}: the value is infinite. Replace it by a "
+            f"{what}, {row_name(int(infinite.argmax()))}: the value is infinite. Replace it by a "
             "finite number"
         )
     return numbers
@@ -345,7 +354,7 @@ class Vocabulary:
                 position = seen.get(cell)
             except TypeError:
                 raise ValueError(
-                    f"{what}, row {row + 1}: a {type(cell).__name__} is not a single value"
+                    f"{what}, {row_name(row)}: a {type(cell).__name__} is not a single value"
                 ) from None
             if position is None:
                 position = places.get(self._spelled(cell, row, what), other)
@@ -363,9 +372,9 @@ class Vocabulary:
             if not isinstance(cell, str):
                 kind = "number" if _kind(cell) == "number" else type(cell).__name__
                 raise ValueError(
-                    f"{what}, row {row + 1}: the data contain the {kind} {cell!r}, but the schema "
-                    "lists texts. Read the column as text (pandas: dtype=str), or list numbers, or "
-                    "true and false, without quotes in the schema"
+                    f"{what}, {row_name(row)}: the data contain the {kind} {cell!r}, but the "
+                    "schema lists texts. Read the column as text (pandas: dtype=str), or list "
+                    "numbers, or true and false, without quotes in the schema"
                 )
             return normal(cell)
         if isinstance(cell, str):
@@ -374,7 +383,7 @@ class Vocabulary:
         return "" if number is not None and math.isnan(number) else number
 
     def _unknown(self, cell: Any, row: int, what: str) -> str:
-        where = f"{what}, row {row + 1}"
+        where = f"{what}, {row_name(row)}"
         if is_missing(cell):
             return f"{where}: the value is missing"
         near = difflib.get_close_matches(str(cell), [str(entry) for entry in self.entries], n=1)
@@ -421,13 +430,13 @@ def _number(cell: Any, row: int, what: str) -> float:
     if is_missing(cell):
         return math.nan
     if is_date(cell):
-        raise dates(f"{what}, row {row + 1},")
+        raise dates(f"{what}, {row_name(row)},")
     number = _number_or_none(cell)
     if number is None:
         comma = isinstance(cell, str) and _WITH_COMMA.fullmatch(cell.strip()) is not None
         cure = _COMMA_CURE if comma else ""
         raise ValueError(
-            f"{what}, row {row + 1}: {cell!r} is not a number, but the column is numeric in the "
+            f"{what}, {row_name(row)}: {cell!r} is not a number, but the column is numeric in the "
             f"schema. {cure}Correct the cell (leave it empty if the value is missing), or declare "
             "the column as categorical"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import mmap
 import numbers
@@ -19,6 +20,7 @@ from scipy import sparse
 from dpglm.exceptions import RowsChangedError
 from dpglm.tables.cells import (
     NUMBER_KINDS,
+    PLACES,
     as_float,
     check_finite,
     check_no_date_cells,
@@ -30,6 +32,7 @@ from dpglm.tables.cells import (
     is_missing,
     normal,
     not_finite,
+    row_name,
     unmasked,
 )
 
@@ -119,7 +122,7 @@ def check_not_missing(y: NDArray[Any], *, names_row: bool = False) -> NDArray[An
     elif y.dtype.kind == "O":
         gaps = np.array([not isinstance(one, str) and is_missing(one) for one in y.tolist()], bool)
     if gaps.any():
-        row = f" in row {int(gaps.argmax()) + 1}" if names_row else ""
+        row = f" in {row_name(int(gaps.argmax()))}" if names_row else ""
         raise ValueError(
             f"y must be finite, but y contains NaN{row}. Give where=, False for such rows: "
             "dropping them would publish their number"
@@ -184,10 +187,14 @@ class Where:
     """
 
     counts: NDArray[np.bool_]
+    is_applied: bool = False
+    """Whether arguments are the selected rows already."""
 
     @classmethod
     def of(cls, where: Any, X: Any) -> Where:
         """Read the argument ``where`` for a table or matrix in memory."""
+        if isinstance(where, Where):
+            return where
         from sklearn.utils.validation import _num_samples
 
         first = next(iter(X.values()), ()) if isinstance(X, Mapping) else X
@@ -213,7 +220,7 @@ class Where:
         from sklearn.utils import _safe_indexing
         from sklearn.utils.validation import _num_samples
 
-        if values is None or isinstance(values, numbers.Real):
+        if values is None or isinstance(values, numbers.Real) or self.is_applied:
             return values
         if isinstance(values, Mapping):
             return {name: self.rows(column) for name, column in values.items()}
@@ -223,6 +230,17 @@ class Where:
                 f"{_num_samples(values)} rows"
             )
         return _safe_indexing(values, np.flatnonzero(self.counts))
+
+    @staticmethod
+    @contextlib.contextmanager
+    def numbering(where: Any) -> Iterator[None]:
+        """State errors about selected rows with their numbers in the whole table."""
+        counts = where.counts if isinstance(where, Where) else where
+        token = PLACES.set(None if counts is None else np.flatnonzero(counts))
+        try:
+            yield
+        finally:
+            PLACES.reset(token)
 
 
 def as_weights(values: Any, n_rows: int) -> NDArray[np.float64]:
@@ -326,7 +344,7 @@ def _check_cells(X: Any, name: Callable[[int], str], *, every: bool) -> None:
     for column, values in enumerate(cells.T if cells.ndim == 2 else ()):
         for row, cell in enumerate(values.tolist()):
             if is_date(cell):
-                raise dates(f"X, row {row + 1}, {name(column)}")
+                raise dates(f"X, {row_name(row)}, {name(column)}")
             try:
                 float(0.0 if isinstance(cell, complex) else cell)
             except (TypeError, ValueError, OverflowError) as error:
@@ -334,13 +352,13 @@ def _check_cells(X: Any, name: Callable[[int], str], *, every: bool) -> None:
                     raise not_finite(np.nan, row, name(column)) from None
                 kind = TypeError if isinstance(error, TypeError) else ValueError
                 raise kind(
-                    f"X must contain numbers: row {row + 1}, {name(column)}: {error}. Encode "
+                    f"X must contain numbers: {row_name(row)}, {name(column)}: {error}. Encode "
                     "categories by a public list of them: SchemaEncoder, "
                     "OneHotEncoder(categories=...)"
                 ) from None
             if isinstance(cell, (str, bytes)):
                 raise ValueError(
-                    f"X must contain numbers: row {row + 1}, {name(column)}: {cell!r} is text. "
+                    f"X must contain numbers: {row_name(row)}, {name(column)}: {cell!r} is text. "
                     "Turn it into a number, or encode it by a public list of categories"
                 )
 

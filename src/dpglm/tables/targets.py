@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpglm._codec import Text, decode, encode
 from dpglm._validation import check_one_of, check_real, in_one_line
-from dpglm.tables.cells import Entry, Vocabulary, as_numbers
+from dpglm.tables.cells import Entry, Vocabulary, as_numbers, row_name
 from dpglm.tables.columns import (
     CategoricalColumn,
     Column,
@@ -168,8 +168,8 @@ class CountTarget(TargetColumn):
         if wrong.any():
             row = int(wrong.argmax())
             raise ValueError(
-                f"column {column!r}, row {row + 1}: {made[row]:g} is not a whole number of trials, "
-                f"at least the {counts[row]:g} that succeeded. Correct the cell"
+                f"column {column!r}, {row_name(row)}: {made[row]:g} is not a whole number of "
+                f"trials, at least the {counts[row]:g} that succeeded. Correct the cell"
             )
         return counts / np.maximum(made, 1.0), made
 
@@ -179,7 +179,7 @@ class CountTarget(TargetColumn):
         if wrong.any():
             row = int(wrong.argmax())
             raise ValueError(
-                f"target {self.name!r}, row {row + 1}: {counts[row]:g} is not a count (a whole "
+                f"target {self.name!r}, {row_name(row)}: {counts[row]:g} is not a count (a whole "
                 'number from 0). Correct the cell, or declare the target as "numeric"'
             )
         return counts

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpglm._validation import in_one_line
-from dpglm.tables.cells import Entry, as_cells, is_missing
+from dpglm.tables.cells import Entry, as_cells, is_missing, row_name
 
 Micros: TypeAlias = NDArray[np.int64]
 _DAY, _DAY_MS = 86_400_000_000, 86_400_000
@@ -128,7 +128,7 @@ def read_times(values: ArrayLike, what: str, kind: str, format: str | None = Non
                 known[cell] = micros_of(cell, format) if kind == "date" else span_of(cell)
             micros[row] = known[cell]
         except (TypeError, ValueError, OverflowError):
-            where = f"{what}, row {row + 1}: {in_one_line(cell)}"
+            where = f"{what}, {row_name(row)}: {in_one_line(cell)}"
             raise ValueError(f"{where} is not a {kind}{_CURES[kind]}") from None
     return micros
 

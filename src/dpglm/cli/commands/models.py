@@ -216,7 +216,6 @@ def fit(
     model: Annotated[Path, options.OUTPUT_FILE],
     report: Annotated[Path | None, REPORT_FOLDER] = None,
     account: Account = Account(),  # noqa: B008
-    label: str | None = None,
     stream: bool = False,
     cache: Annotated[Path | None, options.INPUT_FOLDER] = None,
     checkpoint: Annotated[Path | None, options.CHECKPOINT] = None,
@@ -249,8 +248,6 @@ def fit(
         Model file to write (JSON).
     report : FOLDER
         Folder for certificate.json and report.html.
-    label : TEXT
-        Name of this analysis in the ledger, such as 'income by region'.
     stream
         Read Parquet block by block at each step instead of into memory. Large files (256 MiB),
         folders and databases are always streamed.
@@ -276,7 +273,7 @@ def fit(
     protected.check_public_sizes()
     if checkpoint is not None and not checkpoint.parent.is_dir():
         raise CommandError(f"--checkpoint {checkpoint}: must lie in a folder that exists")
-    ledger = account.opened(label)
+    ledger = account.opened()
     watch.opened(ledger)
     fitted = described.make(schema, **protected.keywords, ledger=ledger)
     written = [model]
@@ -308,6 +305,7 @@ def fit(
             fitted.set_params(n_groups=protected.n_groups or whose.n_groups)
         is_table = described.additive and not rows.is_streamed
         n_rows = schema.count(rows.X) if is_table else rows.X.shape[0]
+        n_rows = len(rows.given["where"].counts) if "where" in rows.given else n_rows
         n_rows = protected.n_rows or used or n_rows
         if described.additive and protected.max_rows_per_group is not None:
             fitted.set_params(n_rows=n_rows)

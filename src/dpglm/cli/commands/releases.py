@@ -15,6 +15,7 @@ from dpglm.tables.cells import as_cells
 from dpglm.tables.columns import CategoricalColumn
 from dpglm.tables.databases import Address
 from dpglm.tables.files import named_errors, read_table, storage_types
+from dpglm.tables.given import Where
 from dpglm.tables.schema import Schema
 from dpglm.tables.targets import ClassTarget, CountTarget, NoTarget, NumericTarget, TargetColumn
 
@@ -96,15 +97,15 @@ def describe(
             given = options.numbers("--bounds", bounds, "0.005,0.995")
             ends.append(check_quantiles("--bounds", given))
         schema = form.of(_schema(schema_file, protected))
-        counts = None
+        found = None
         if where:
             conditions = reading.read_conditions(where, storage_types(data, schema.csv))
             names = list(dict.fromkeys(name for name, *_ in conditions))
-            counts, _ = reading.selected(conditions, schema.read_file(data, names))
+            found, _ = reading.selected(conditions, schema.read_file(data, names), schema)
         return described(
             data,
             schema,
-            where=counts,
+            where=found and found.counts,
             columns=columns or None,
             two_way=list(map(_pair, two_way)),
             correlations=correlations,
@@ -224,10 +225,8 @@ def evaluate(
             dialect,
             [one for one in in_numbers if one is not None],
         )
-        counts = None
-        if conditions:
-            counts, table = reading.selected(conditions, table, protected.groups, loaded.schema)
-        with named_errors(data):
+        counted, table = reading.selected(conditions, table, loaded.schema, protected.groups)
+        with named_errors(data), Where.numbering(counted):
             y, _ = reading.encoded_target(answer, table, trials)
             used = own if by is None else [*own, by]
             rows = reading.features_of(loaded, {name: table[name] for name in used})
@@ -242,7 +241,7 @@ def evaluate(
             thresholds=thresholds or None,
             by=by,
             groups=ids,
-            where=counts,
+            where=counted,
             **protected.keywords,
             ledger=ledger,
         )

@@ -191,7 +191,7 @@ class AdditiveModel(ComposedModel, own_first=False):
         schema = self._stated_schema()
         table = SplineEncoder(schema)
         X = opened(table, data.X)
-        n_rows = n_rows_of(table, X) if self.n_rows is None else self.n_rows
+        n_rows = n_rows_of(table, X, data.where) if self.n_rows is None else self.n_rows
         parts, resolution = self._parts(schema, n_rows, in_memory=is_in_memory(X))
         schema = parts.transformers[0][1].stated_schema()
         directions = read_directions(self.monotone, schema)

@@ -45,6 +45,7 @@ from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.composite.preprocessed import Preprocessed
 from dpglm.tables.cells import spelled_in
 from dpglm.tables.encoding import LinearUnits
+from dpglm.tables.given import Where
 from dpglm.tables.named import by_name
 from dpglm.tables.schema import Schema
 
@@ -443,8 +444,10 @@ def opened(encoder: TableEncoder, X: Any) -> Any:
     return X
 
 
-def n_rows_of(encoder: TableEncoder, table: Any) -> int:
-    """Return the number of rows of an opened table."""
+def n_rows_of(encoder: TableEncoder, table: Any, where: Any) -> int:
+    """Return the number of rows of an opened table, of which ``where`` may select some."""
+    if isinstance(where, Where):
+        return len(where.counts)
     if is_in_memory(table):
         return encoder._schema().count(table)
     n_rows = table.shape[0]
