@@ -269,7 +269,7 @@ def test_formats_name_other_formats_and_versions():
     shapes = Format("shape", 3, Square, {2: "0.0"})
     assert shapes.read(shapes.write(Square(2.0))) == Square(2.0)
     for changes, says in (
-        ({"format": "x"}, "is not a shape: it must be an object with the format 'shape'"),
+        ({"format": "x"}, "is not a shape: it must have the format 'shape', got 'x'"),
         ({"version": 2}, r"was written by dpglm 0\.0 \(version 2 of a shape, this is 3\)"),
         ({"version": 4}, "must have version 3, got 4"),
         ({"version": None}, "must have version 3, got None"),

@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 
 from dpglm._json import at, check_writable, shown, text
 from dpglm._registry import snake_case
+from dpglm._words import did_you_mean
 
 T = TypeVar("T")
 Way: TypeAlias = Callable[[Any], Any]
@@ -278,7 +279,8 @@ class Format(Generic[T]):
         """Read the value of a document; a ValueError names another format or version."""
         if not self.matches(document):
             raise ValueError(
-                f"is not a {self.name}: it must be an object with the format {self.name!r}"
+                f"is not a {self.name}: it must have the format {self.name!r}, got "
+                f"{shown(document.get('format')) if isinstance(document, Mapping) else 'no object'}"
             )
         fields = dict(document)
         del fields["format"]
@@ -355,7 +357,7 @@ def _record(kind: type) -> Form:
                 f"{what} must have the keys "
                 f"{', '.join(key for key in own if key in required)}"
                 f"{f' (optional: {optional})' if optional else ''}; missing: "
-                f"{shown(lacking)}, unknown: {shown(odd)}"
+                f"{shown(lacking)}, unknown: {shown(odd)}{did_you_mean(odd[0], own) if odd else ''}"
             )
         values = each(
             (key, form.read, found[key]) for key, (_, form) in own.items() if key in found

@@ -14,6 +14,8 @@ from typing import Any, TypeAlias, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._words import did_you_mean
+
 Array: TypeAlias = NDArray[np.float64]
 """An array of float64."""
 SMALLEST, LARGEST = 1e-15, 1e15
@@ -138,7 +140,8 @@ def is_number(value: Any) -> TypeGuard[float]:
 def check_one_of(name: str, value: object, allowed: Sequence[str]) -> str:
     """Return ``value``, or raise ValueError if it is not one of the ``allowed`` strings."""
     if not isinstance(value, str) or value not in allowed:
-        raise ValueError(f"{name} must be one of {list(map(str, allowed))}, got {value!r}")
+        hint = did_you_mean(value, allowed)
+        raise ValueError(f"{name} must be one of {list(map(str, allowed))}, got {value!r}{hint}")
     return value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import html
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,6 +46,19 @@ def named_numbers(values: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.6g}" for name, value in values.items())
 
 
+def did_you_mean(given: object, known: Iterable[object]) -> str:
+    """Return the most similar of several names as a remedy; empty if none is similar.
+
+    >>> did_you_mean("agee", ["age", "sex"])
+    " (did you mean 'age'?)"
+    """
+    names = {str(one).casefold(): one for one in known}
+    near = difflib.get_close_matches(str(given).casefold(), names, n=1, cutoff=_SIMILAR)
+    return f" (did you mean {names[near[0]]!r}?)" if near else ""
+
+
+_SIMILAR = 0.7
+"""Codes of three letters that differ in one are not similar."""
 _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
 

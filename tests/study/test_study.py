@@ -122,7 +122,7 @@ class TestRows:
         )
         made = made.evaluate(persons="id")
         assert made.run({**table(), "id": [f"p{row // 2}" for row in range(600)]}).verify().ok
-        with pytest.raises(ValueError, match="lacks"):
+        with pytest.raises(ValueError, match="the data lack"):
             made.run(table())
         with pytest.raises(ValueError, match="row 3: the value is missing"):
             made.run({**table(), "id": ["a", "b", None] + ["c"] * 597})
@@ -181,7 +181,7 @@ class TestPlans:
         made, parts = study()
         for bad, said in (
             (None, "columns by name"),
-            ({"age": [1.0]}, "lacks"),
+            ({"age": [1.0]}, "the data lack"),
             ({**table(), "sex": ["x"] * 600}, "sex"),
             ({**table(), "age": np.zeros(3)}, "same number of rows"),
         ):

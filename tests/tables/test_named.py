@@ -9,6 +9,7 @@ import pytest
 import dpglm
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.study.running import read_columns
+from dpglm.tables.named import named_columns
 from dpglm.tables.schema import Schema
 
 SCHEMA = {
@@ -112,3 +113,8 @@ def test_errors_about_non_tables_omit_rows(table):
         with pytest.raises(ValueError, match=r"table|the data lack|an array must have") as caught:
             act()
         assert "0.98" not in str(caught.value)
+
+
+def test_misspelt_columns_are_suggested():
+    with pytest.raises(ValueError, match=r"column 'agee', .* \(did you mean 'Age'\?\)"):
+        named_columns({"Age": [1], "sex": [2]}, ["agee"])

@@ -359,7 +359,10 @@ class Protected:
                 f"--groups {self.groups}: needs --max-rows-per-group, which sets the noise scale"
             )
         if self.groups in taken:
-            raise CommandError(f"--groups {self.groups}: this column is used for something else")
+            raise CommandError(
+                f"--groups {self.groups}: must not be a column of the model or the schema; remove "
+                "it from the schema"
+            )
 
     def check_public_sizes(self) -> None:
         """Require public sizes where the relation keeps the exact ones private."""

@@ -253,12 +253,7 @@ def open_table(
             return TableRows(table.shape[0], table.encoded, None)
     is_dask = dependencies.is_dask_dataframe(table)
     named = by_name(None if isinstance(table, np.ndarray) else table, _EXPECTED)
-    lacking = [name for name in names if name not in named]
-    if lacking:
-        raise ValueError(
-            f"the data lack column {', '.join(map(repr, lacking))}, which the schema describes: "
-            "add it, or list in columns= those that there are"
-        )
+    named.check(names)
     if is_dask:
         frame = table[list(spelled_in(names, table.columns).values())]
 

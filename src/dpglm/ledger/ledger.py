@@ -299,10 +299,10 @@ class PrivacyLedger:
                 if not terms.filter.allows([*before, charge]):
                     rule, of_part = terms.filter, "" if part is None else f", part {part!r}"
                     raise BudgetExceededError(
-                        "event must cost at most the remaining budget of the ledger for "
+                        f"epsilon must fit into the remaining budget of the ledger for "
                         f"{terms.data!r}{of_part}, {left_in_words(rule, rule.left(before))}, of "
-                        f"{rule.budget!r}; it costs {named_numbers(charge)}. Nothing was charged "
-                        "or released"
+                        f"{rule.budget!r}; this costs {named_numbers(charge)}. Nothing was charged "
+                        "or released. Choose a smaller epsilon"
                     )
             entry = LedgerEntry(
                 number=len(records) + 1,

@@ -206,8 +206,8 @@ class ApproximateDP(PrivacyBudget):
     def gdp_mu(self) -> float:
         if self.is_pure:
             raise ValueError(
-                "delta must be above 0 for Gaussian noise, got 0.0: no amount of Gaussian "
-                "noise gives pure differential privacy"
+                "delta must be above 0 for Gaussian noise, got 0.0. Give a small delta, such as "
+                "1e-6, or a solver of other noise, such as 'pure_gd' or 'objective_perturbation'"
             )
         return gdp.mu(self.epsilon, self.delta)
 

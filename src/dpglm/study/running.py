@@ -193,9 +193,7 @@ def read_columns(
             table = table.read_columns(names)
     expected = "table must be a CSV or Parquet file, or have columns by name"
     table = by_name(None if isinstance(table, np.ndarray) else table, expected)
-    lacking = [name for name in names if name not in table]
-    if lacking:
-        raise ValueError(f"the table must have the columns of the schema, and lacks {lacking}")
+    table.check(names)
     columns = {name: as_cells(table[name], f"column {name!r}") for name in names}
     sizes = {len(cells) for cells in columns.values()}
     if len(sizes) > 1:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import difflib
 import functools
 import math
 import numbers
@@ -20,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from dpglm._validation import as_host, namespace
+from dpglm._words import did_you_mean
 
 NUMBER_KINDS = "biuf"
 """Kinds of NumPy's real number types."""
@@ -386,8 +386,7 @@ class Vocabulary:
         where = f"{what}, {row_name(row)}"
         if is_missing(cell):
             return f"{where}: the value is missing"
-        near = difflib.get_close_matches(str(cell), [str(entry) for entry in self.entries], n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        hint = did_you_mean(cell, self.entries)
         return f"{where}: {cell!r} is not in the schema's list ({listed(self.entries)}){hint}"
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpglm._validation import Array, check_integer, check_list, check_real
-from dpglm._words import plain_number
+from dpglm._words import did_you_mean, plain_number
 from dpglm.tables.cells import Entry, Vocabulary, as_cells, as_numbers, check_unique, is_missing
 from dpglm.tables.columns import DENSER, CategoricalColumn, Column, NumericColumn
 from dpglm.tables.named import check_names, read_columns
@@ -308,6 +308,7 @@ class CellEncoder:
         if found is None:
             raise ValueError(
                 f"there is no column {name!r} among {', '.join(map(repr, self.names))}"
+                f"{did_you_mean(name, self.names)}"
             )
         return found
 

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._json import in_file
-from dpglm.tables.cells import as_cells, check_unique, plain_column, spelled_in
+from dpglm._words import did_you_mean
+from dpglm.tables.cells import as_cells, check_unique, listed, plain_column, spelled_in
 from dpglm.tables.databases import Address
 
 Source: TypeAlias = Path | io.BytesIO
@@ -394,8 +395,9 @@ def check_present(columns: Sequence[str], present: Iterable[str]) -> dict[str, s
     lacking = [name for name in columns if name not in spelled]
     if lacking:
         raise ValueError(
-            f"there is no column {', '.join(map(repr, lacking))}; the file has "
-            f"{', '.join(map(repr, present))}{separator_cure(present)}"
+            f"there is no column {listed(lacking)}; the file has "
+            f"{', '.join(map(repr, present))}{did_you_mean(lacking[0], present)}"
+            f"{separator_cure(present)}"
         )
     return spelled
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import namespace
+from dpglm._words import did_you_mean
 from dpglm.tables.cells import as_cells, listed, plain_array, spelled_in
 from dpglm.tables.encoding import Reader
 from dpglm.tables.given import series_name
@@ -34,6 +35,17 @@ class Named:
         if not found:
             raise KeyError(name)
         return self.column(found[name])
+
+    def check(self, names: Iterable[str]) -> None:
+        """Check that the columns of a schema are in the table."""
+        lacking = [name for name in names if name not in self]
+        if lacking:
+            hint = did_you_mean(lacking[0], self.names)
+            raise ValueError(
+                f"the data lack column{'s' if len(lacking) > 1 else ''} {listed(lacking)}, which "
+                f"the schema or an argument names{hint}. Rename or add it, or remove it from the "
+                "schema"
+            )
 
 
 def by_name(table: Table, expected: str = "a table must have columns by name") -> Any:
@@ -78,12 +90,7 @@ def named_columns(table: Table, names: Sequence[str]) -> Any:
                 f"{table.shape}; only tables with column names may have others"
             )
         return dict(zip(names, table.T, strict=True))
-    lacking = [name for name in names if name not in table]
-    if lacking:
-        raise ValueError(
-            f"the data lack column{'s' if len(lacking) > 1 else ''} {listed(lacking)}, which the "
-            "schema describes. Rename or add the column, or remove it from the schema"
-        )
+    table.check(names)
     return table
 
 
@@ -107,6 +114,7 @@ def check_names(what: str, names: Iterable[str], known: Sequence[str]) -> None:
         if name not in known:
             raise ValueError(
                 f"{what} must name columns of the schema, {listed(known)}, got {name!r}"
+                f"{did_you_mean(name, known)}"
             )
 
 

@@ -64,8 +64,8 @@ def test_a_ledger_of_rows_takes_no_fit_of_persons(fit, visits, fails):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--groups", "age"), "--groups age: this column is used for something else"),
-        (("--groups", "ill"), "--groups ill: this column is used for something else"),
+        (("--groups", "age"), "--groups age: must not be a column of the model"),
+        (("--groups", "ill"), "--groups ill: must not be a column of the model"),
         (("--groups", "nobody"), "there is no column 'nobody'"),
         (("--max-rows-per-group", 2), "--max-rows-per-group 2: needs --groups"),
         (("--n-groups", 2), "--n-groups 2: needs --groups"),
@@ -112,7 +112,7 @@ def test_looks_and_evaluations_need_a_limit(fit, run, visits, fails):
         done = run(*command, "--epsilon", 1, "--groups", "person")
         assert "--groups person: needs --max-rows-per-group" in fails(done)
         done = run(*command, "--epsilon", 1, "--groups", "age", "--max-rows-per-group", 1)
-        assert "this column is used for something else" in fails(done)
+        assert "must not be a column of the model" in fails(done)
 
 
 def test_a_plan_of_persons(run, fails, files):

@@ -475,3 +475,35 @@ def test_multiplicative_means_stay_finite_with_few_rows(epsilon):
     found = model.predict(table)
     assert found.max() < 20.0
     assert np.mean((found - mean) ** 2) < 0.5 * np.var(mean)
+
+
+class TestManyLevels:
+    """A column of more than 200 levels is pooled by default, without inference."""
+
+    SCHEMA = {
+        "columns": {
+            "age": {"low": 0, "high": 1},
+            "ward": {"categories": [f"w{one}" for one in range(210)]},
+        },
+        "target": {"name": "ill", "classes": ["no", "yes"]},
+        "provenance": "made up for tests",
+    }
+    TABLE = {
+        "age": np.linspace(0.0, 1.0, 630),
+        "ward": [f"w{one % 210}" for one in range(630)],
+        "ill": ["no", "yes", "no"] * 210,
+    }
+
+    def model(self, **options):
+        return dpglm.AdditiveClassifier(self.SCHEMA, epsilon=1.0, **options)
+
+    def test_pure_budgets_do_not_pool(self):
+        assert self.model(delta=0).fit(self.TABLE).privacy_.delta == 0.0
+        assert "random intercepts" in self.model(delta=1e-6).plan(630).method.algorithm
+
+    def test_inference_does_not_pool(self):
+        fitted = self.model(delta=1e-6, inference=True).fit(self.TABLE)
+        assert "random intercepts" not in fitted.solution_.plan.method.algorithm
+        assert len(fitted.inference_.params) > 200
+        with pytest.raises(ValueError, match="use solver='newton', with a delta above 0"):
+            self.model(delta=0, inference=True).fit(self.TABLE)

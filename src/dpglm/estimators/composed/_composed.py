@@ -133,6 +133,8 @@ class Parts:
 class ComposedModel(HasShapes, FittedModel, PrivateFit):
     """A linear model of rows that fixed transformers and private steps make."""
 
+    _needs_errors = False
+
     def __sklearn_is_fitted__(self) -> bool:
         return "estimator_" in vars(self)
 
@@ -203,13 +205,14 @@ class ComposedModel(HasShapes, FittedModel, PrivateFit):
             # A step without a share follows its own rule.
             shares = [given.get(name) for name in private]
             changes["solver"] = Preprocessed(list(private.values()), model._solver(), shares)
+        made = clone(model).set_params(**changes)
+        made._needs_errors = self._needs_errors
         if parts.transformers and model.row_norm is None and model.feature_bounds is None:
             last = parts.transformers[-1][1]
-            changes["row_norm"] = known_row_norm(last)
+            made.set_params(row_norm=known_row_norm(last))
             if isinstance(last, TableEncoder):
-                solver = changes.get("solver", model.solver)
-                changes |= of_schema(model, solver, last.stated_schema())
-        return clone(model).set_params(**changes)
+                made.set_params(**of_schema(made, made.solver, last.stated_schema()))
+        return made
 
     def _transformed(self, X: Any) -> Any:
         check_is_fitted(self)

@@ -20,6 +20,7 @@ from scipy import sparse
 
 from dpglm._score import Score, as_score, total
 from dpglm._validation import in_one_line
+from dpglm._words import did_you_mean
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
 from dpglm.tables.encoding import (
     CATEGORY_PRIOR,
@@ -419,6 +420,7 @@ def _named(name: str, columns: Mapping[str, Column], factors: dict[str, Factor])
     if name not in columns:
         raise ValueError(
             f"formula term {name!r} is not a column of the schema: {', '.join(columns)}"
+            f"{did_you_mean(name, columns)}"
         )
     tree = ast.Name("_")
     return _kept(name, tree, {"_": columns[name]}, factors)
