@@ -32,7 +32,7 @@ TARGETS: Mapping[str, Any] = {
 FAR = {"age": [100.0], "sex": ["m"]}
 """The row with the features of largest norm: the end of a curve."""
 OTHER = {"age": [0.0], "sex": ["f"]}
-CLOSER = "another row of a table is not the negative of the first, and the relation's factor is 2"
+CLOSER = "Rows of a table are never opposite: replacing one changes a sum by less than 2 bounds."
 
 
 def case(name: str, relation: Adjacency = ZERO_OUT) -> Case:

@@ -41,7 +41,9 @@ PERSON = {"age": [100.0], "pay": [10.0], "sex": ["m"], "ill": ["yes"]}
 OTHER = {"age": [0.0], "pay": [9.9], "sex": ["f"], "ill": ["no"]}
 NUMBER = 4
 """Number of tables of a numeric column: cells, their parts, sums of numbers and of squares."""
-CLOSER = "cells of a row that is replaced are sqrt(2) apart, and the relation's factor is 2"
+CLOSER = (
+    "Replacing a row changes two cells: a distance of sqrt(2) bounds, where the claim covers 2."
+)
 
 
 def planned(relation: Adjacency, by: str | None) -> PartPlan:

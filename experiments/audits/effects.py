@@ -33,7 +33,7 @@ ROWS = {
     EFFECT: (2, [1.0, 1.0, 1.0, 1.0], [-1.0, 1.0, -1.0, 1.0]),
     CALIBRATION: (1, [1.0, 1.0, 1.0, 1.0, 1.0, 1.0], [-1.0, 1.0, -1.0, -1.0, 1.0, -1.0]),
 }
-CLOSER = "opposite rows share squares or differ in their cells, and the relation's factor is 2"
+CLOSER = "Opposite rows have equal squares or other cells: they differ by less than 2 bounds."
 
 
 def attacked(relation: Adjacency, name: str, factor: float = 1.0) -> Setup:

@@ -39,7 +39,9 @@ from experiments.audits.case import (
 __all__ = ["BUGS", "CASES"]
 
 N_ROWS = 4
-CLOSER = "cells of a row that is replaced are sqrt(2) apart, and the relation's factor is 2"
+CLOSER = (
+    "Replacing a row changes two cells: a distance of sqrt(2) bounds, where the claim covers 2."
+)
 BINARY, NUMBERS = BinaryTask((0, 1)), RegressionTask(-1.0, 3.0)
 ROWS: dict[EvaluationTask, tuple[tuple[Any, Any], tuple[Any, Any]]] = {
     BINARY: ((1, 0.0), (0, 0.0)),

@@ -33,8 +33,10 @@ RUNS = 0.4
 FLAT: dict[str, Any] = {"step_size": 1e-3, "clip": 0.5, "normalize": False}
 DP_SGD = D2P2.dp_sgd(n_steps=2, **FLAT)
 PROJECTED = D2P2(dimension=2, n_steps=2, noise_levels=2, **FLAT)
-FEW_RUNS = "Gradients of a network take time, so there are fewer runs."
-FEW_LENGTHS = "A projected change is short in some runs, and a block may hold little of it."
+FEW_RUNS = "Gradients of a network are slow, so there are fewer runs."
+FEW_LENGTHS = (
+    "A random projection shortens the change in some runs, and a block may contain little of it."
+)
 
 
 def two_layers() -> Any:

@@ -46,8 +46,10 @@ from experiments.audits.solvers import LOGISTIC, STEPS
 __all__ = ["CASES", "last_bits"]
 
 WITH_N = (ZERO_OUT, REPLACE_ONE)
-IN_SECRET = "The number of tries and their models stay secret and mask a score."
-ONE_SIDED = "A row moves the scores of all models to one side; the claim allows for both."
+IN_SECRET = "The number of repetitions and the models of the others are not released."
+ONE_SIDED = (
+    "A row changes the scores of all models in one direction. The claim covers opposite directions."
+)
 
 
 def parts(*numbers: list[int]) -> Callable[[], AbstractContextManager[Any]]:
@@ -263,7 +265,7 @@ CHOICES = [
         lambda q: generalized_exponential_mechanism(q, [1.0] * q.size, 2.0, 0.1, NOISE),
         [*[0.0] * MANY, 2.0],
         [*[1.0] * MANY, 1.0],
-        why="Scores of equal sensitivity move by half of the charge.",
+        why="Scores change by half of the range that the claim covers.",
     ),
     choice_case("first_above", lambda f: first_above(f, 5, 1.0, NOISE), [6, 20], [5, 20], 1.0),
     noise_case("add_gaussian", add_gaussian, 1, Claim(gdp.epsilon(1e-2, 2.0), 1e-2, 2.0), 0.5),
@@ -273,7 +275,7 @@ CHOICES = [
         "add_gaussian",
         lambda: last_bits(lambda value: add_gaussian(value, 1.0, -24, NOISE)),
         variant="its last bits",
-        why="On a grid the last bits are the same for all values.",
+        why="Values on a grid have equal last bits, so these reveal nothing.",
         runs=DRAWS,
     ),
     noise_case("add_l2_noise", add_l2_noise, 1, Claim(2.0, 0.0), 0.5),

@@ -76,22 +76,28 @@ STEPS = NoisyGD(n_steps=2, step_size=1e-3, clip=0.25, momentum=0.0)
 """Few small steps: slopes stay beyond the clip, so each step shows all that it may."""
 CONTRACTION = dataclasses.replace(STEPS, step_size=0.8, n_steps=5, schedule=Constant())
 STRONGLY_CONVEX = Problem(Logistic(), L2(1.0))
-OPPOSITE = (
-    "Contributions of two rows are never opposite, so a replaced row moves it by less than twice."
+OPPOSITE = "Two rows are never opposite: replacing one changes a sum by less than 2 bounds."
+ONLY_ANCHORS = (
+    "Clipped gradients are equal at all iterates, so the budget for their differences is not used."
 )
-ONLY_ANCHORS = "Slopes beyond the clip do not change, so the cost of differences is not used."
 IN_A_SUM = (
-    "The claim is about a message seen by itself; in a sum it is masked by the noise of others."
+    "The claim is for an observer of one message. The attack observes a sum, with the noise of all."
 )
-AT_ONCE = "One row does not move medians, radius, mean and gradients as far as it may all at once."
-UNREACHED = "The claim allows for curvature and for a position of the minimiser that no row has."
-ROUNDABOUT = "A row shows all it may in scores, little in Hessians; two are never opposite."
+AT_ONCE = "No row changes medians, radius, mean and gradients by their bounds at the same time."
+UNREACHED = "The claim covers a curvature and a position of the minimiser that no row attains."
+ROUNDABOUT = (
+    "A row attains the bound on scores, but not that on Hessians. Two rows are never opposite."
+)
 IN_ONE_DIRECTION = (
-    "L2 noise of six values is seldom along the one direction in which a row is seen."
+    "A row changes one direction, and L2 noise in six dimensions rarely points along it."
 )
-ONE_POINT = "They are at their worst at one point only; a window around it reveals less."
-SEVERAL = "Epsilons add up, though several draws of noise are seldom all at their worst."
-SAMPLED = "Sampling hides the row in most steps, and few runs tell much: bounds on rates cost more."
+ONE_POINT = (
+    "The privacy loss is largest at one point. The attack counts results in a window around it."
+)
+SEVERAL = "The claim adds up epsilons, but several noise draws are rarely all at their worst."
+SAMPLED = (
+    "Sampling leaves the row out of most steps, and bounds on error rates are loose with few runs."
+)
 
 
 def solver_cases(
@@ -167,7 +173,7 @@ CHOSEN: list[Case] = [
         budget=ApproximateDP(8.0, 1e-9),
         variant="one run with 1000 canaries",
         setup=in_one_run,
-        why="A single run on canaries says less than many runs on one row.",
+        why="A run with canaries gives a weaker bound than many runs that differ in one row.",
     ),
     *solver_cases(
         "noisy_gd",

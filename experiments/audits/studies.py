@@ -41,7 +41,9 @@ N_ROWS = 8
 LIMIT = 2
 # One person has as many rows as both parts would use, the others have one each.
 IDS = np.array([0] * (2 * LIMIT) + [1, 2, 3, 4])
-CLOSER = "cells of a row that is replaced are sqrt(2) apart, and the relation's factor is 2"
+CLOSER = (
+    "Replacing a row changes two cells: a distance of sqrt(2) bounds, where the claim covers 2."
+)
 
 
 def planned(relation: Adjacency, **of_persons: Any) -> StudyPlan:

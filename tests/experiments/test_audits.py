@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -193,3 +195,15 @@ def test_weak_bounds_have_a_reason_and_strong_ones_none():
 def test_failures_stand_out():
     assert "refuted**" in table.subject_table([dataclasses.replace(LINE, refuted=True, share=1.5)])
     assert "**no**" in table.bug_table([dataclasses.replace(LINE, bug="half the noise")])
+
+
+def test_reasons_are_sentences():
+    reasons = {case.why for case in SOUND if case.why}
+    for why in reasons:
+        assert why[0].isupper(), why
+        assert why.endswith("."), why
+        assert all(len(one.split()) <= 25 for one in why.split(". ")), why
+    page = Path("docs/evidence/audit_table.md").read_text(encoding="utf-8")
+    listed = re.findall(r"(?m)^\d+\. (.*)$", page)
+    assert listed
+    assert set(listed) <= reasons
