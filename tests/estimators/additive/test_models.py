@@ -6,7 +6,7 @@ import json
 import math
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -480,7 +480,7 @@ def test_multiplicative_means_stay_finite_with_few_rows(epsilon):
 class TestManyLevels:
     """A column of more than 200 levels is pooled by default, without inference."""
 
-    SCHEMA = {
+    SCHEMA: ClassVar = {
         "columns": {
             "age": {"low": 0, "high": 1},
             "ward": {"categories": [f"w{one}" for one in range(210)]},
@@ -488,7 +488,7 @@ class TestManyLevels:
         "target": {"name": "ill", "classes": ["no", "yes"]},
         "provenance": "made up for tests",
     }
-    TABLE = {
+    TABLE: ClassVar = {
         "age": np.linspace(0.0, 1.0, 630),
         "ward": [f"w{one % 210}" for one in range(630)],
         "ill": ["no", "yes", "no"] * 210,
