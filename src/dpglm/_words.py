@@ -53,12 +53,11 @@ def did_you_mean(given: object, known: Iterable[object]) -> str:
     " (did you mean 'age'?)"
     """
     names = {str(one).casefold(): one for one in known}
-    near = difflib.get_close_matches(str(given).casefold(), names, n=1, cutoff=_SIMILAR)
+    # Codes of three letters that differ in one are not similar.
+    near = difflib.get_close_matches(str(given).casefold(), names, n=1, cutoff=0.7)
     return f" (did you mean {names[near[0]]!r}?)" if near else ""
 
 
-_SIMILAR = 0.7
-"""Codes of three letters that differ in one are not similar."""
 _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
 

@@ -91,8 +91,8 @@ def _fulfilled(condition: Condition, cells: Any, column: Column | None) -> NDArr
             f"--where {name}{sign}{value}: must compare {name!r} with a value that its entry in "
             f"the schema allows, got {value!r}"
         ) from None
-    (value,) = column.plain_cells([value])
-    return holds(sign, str(value), column.plain_cells(cells))
+    (found,) = np.asarray(column.plain_cells([value])).tolist()
+    return holds(sign, str(found), column.plain_cells(cells))
 
 
 def selected(

@@ -7,6 +7,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Callable, Container
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias, final
 
@@ -264,7 +265,7 @@ class Predictor(abc.ABC):
         Privacy: ``privacy_`` states the guarantee and the public parameters that it rests on.
         """
         data = FitData(X, y, sample_weight, groups, offset, exposure, where, checkpoint)
-        with Where.numbering(where):
+        with nullcontext() if where is None else Where.numbering(where):
             self._fit(data)
         return self
 

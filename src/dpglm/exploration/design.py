@@ -35,7 +35,7 @@ from dpglm.tables.databases import Address
 from dpglm.tables.described import CellEncoder, CountedColumn
 from dpglm.tables.files import read_table
 from dpglm.tables.given import Where
-from dpglm.tables.named import Named, by_name
+from dpglm.tables.named import Named, named_columns
 from dpglm.tables.schema import Schema
 
 Pair: TypeAlias = tuple[str, str]
@@ -252,8 +252,7 @@ def open_table(
         if isinstance(table, SparkRows):
             return TableRows(table.shape[0], table.encoded, None)
     is_dask = dependencies.is_dask_dataframe(table)
-    named = by_name(None if isinstance(table, np.ndarray) else table, _EXPECTED)
-    named.check(names)
+    named = named_columns(None if isinstance(table, np.ndarray) else table, names, _EXPECTED)
     if is_dask:
         frame = table[list(spelled_in(names, table.columns).values())]
 

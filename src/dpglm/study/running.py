@@ -35,7 +35,7 @@ from dpglm.solvers.run import record
 from dpglm.study.planning import StudyPlan
 from dpglm.tables.cells import WHOSE_CURE, as_cells, is_missing
 from dpglm.tables.given import Where
-from dpglm.tables.named import by_name
+from dpglm.tables.named import named_columns
 from dpglm.tables.schema import Schema
 
 Columns: TypeAlias = Mapping[str, NDArray[Any]]
@@ -192,15 +192,14 @@ def read_columns(
         if isinstance(table, SparkRows):
             table = table.read_columns(names)
     expected = "table must be a CSV or Parquet file, or have columns by name"
-    table = by_name(None if isinstance(table, np.ndarray) else table, expected)
-    table.check(names)
+    table = named_columns(None if isinstance(table, np.ndarray) else table, names, expected)
     columns = {name: as_cells(table[name], f"column {name!r}") for name in names}
     sizes = {len(cells) for cells in columns.values()}
     if len(sizes) > 1:
         raise ValueError(f"columns must have the same number of rows, got {sorted(sizes)}")
     chosen = None if where is None else Where.of(where, columns)
     counted = columns if chosen is None else chosen.rows(columns)
-    with Where.numbering(chosen):
+    with contextlib.nullcontext() if chosen is None else Where.numbering(chosen):
         for column in schema.columns:
             column.read(counted[column.source])
         if schema.has_target:

@@ -36,17 +36,6 @@ class Named:
             raise KeyError(name)
         return self.column(found[name])
 
-    def check(self, names: Iterable[str]) -> None:
-        """Check that the columns of a schema are in the table."""
-        lacking = [name for name in names if name not in self]
-        if lacking:
-            hint = did_you_mean(lacking[0], self.names)
-            raise ValueError(
-                f"the data lack column{'s' if len(lacking) > 1 else ''} {listed(lacking)}, which "
-                f"the schema or an argument names{hint}. Rename or add it, or remove it from the "
-                "schema"
-            )
-
 
 def by_name(table: Table, expected: str = "a table must have columns by name") -> Any:
     """Give access to a table's columns by normal names; an array stays as it is.
@@ -80,9 +69,9 @@ def by_name(table: Table, expected: str = "a table must have columns by name") -
     return Named(list(columns), table.__getitem__)
 
 
-def named_columns(table: Table, names: Sequence[str]) -> Any:
+def named_columns(table: Table, names: Sequence[str], *expected: str) -> Any:
     """Return an object with these columns by name; a ValueError lists missing ones."""
-    table = by_name(table)
+    table = by_name(table, *expected)
     if isinstance(table, np.ndarray):
         if table.ndim != 2 or table.shape[1] != len(names):
             raise ValueError(
@@ -90,7 +79,13 @@ def named_columns(table: Table, names: Sequence[str]) -> Any:
                 f"{table.shape}; only tables with column names may have others"
             )
         return dict(zip(names, table.T, strict=True))
-    table.check(names)
+    lacking = [name for name in names if name not in table]
+    if lacking:
+        hint = did_you_mean(lacking[0], table.names)
+        raise ValueError(
+            f"the data lack column{'s' if len(lacking) > 1 else ''} {listed(lacking)}, which the "
+            f"schema or an argument names{hint}. Rename or add it, or remove it from the schema"
+        )
     return table
 
 

@@ -232,7 +232,7 @@ def evaluate(
             rows = reading.features_of(loaded, {name: table[name] for name in used})
             groups = protected.groups
             ids = None if groups is None else as_cells(table[groups], groups)
-            given = reading.values_of(offsets, table)
+            given = reading.values_of(offsets, table) | {"where": counted}
         return evaluated(
             loaded,
             rows,
@@ -241,7 +241,6 @@ def evaluate(
             thresholds=thresholds or None,
             by=by,
             groups=ids,
-            where=counted,
             **protected.keywords,
             ledger=ledger,
         )

@@ -262,9 +262,10 @@ class AdditiveModel(ComposedModel, own_first=False):
             linear.set_params(solver=resolution.solver or self.solver)
         return parts(resolution.settings), resolution
 
-    @property
-    def _needs_errors(self) -> bool:
-        return check_bool("inference", self.inference)
+    def _configured(self, parts: Parts) -> Any:
+        model = super()._configured(parts)
+        model._needs_errors = check_bool("inference", self.inference)
+        return model
 
     def _inner(self) -> Any:
         return vars(self).get("estimator_") or self._linear_model(as_schema(self.schema))

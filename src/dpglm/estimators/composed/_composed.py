@@ -133,8 +133,6 @@ class Parts:
 class ComposedModel(HasShapes, FittedModel, PrivateFit):
     """A linear model of rows that fixed transformers and private steps make."""
 
-    _needs_errors = False
-
     def __sklearn_is_fitted__(self) -> bool:
         return "estimator_" in vars(self)
 
@@ -206,7 +204,6 @@ class ComposedModel(HasShapes, FittedModel, PrivateFit):
             shares = [given.get(name) for name in private]
             changes["solver"] = Preprocessed(list(private.values()), model._solver(), shares)
         made = clone(model).set_params(**changes)
-        made._needs_errors = self._needs_errors
         if parts.transformers and model.row_norm is None and model.feature_bounds is None:
             last = parts.transformers[-1][1]
             made.set_params(row_norm=known_row_norm(last))

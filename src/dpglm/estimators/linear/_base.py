@@ -338,7 +338,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         if self._needs_errors and not plan.method.estimates_errors:
             raise ValueError(
                 "inference must be False with a solver that does not estimate its errors, got the "
-                f"solver {plan.method.algorithm}: use solver='newton', with a delta above 0"
+                f"solver {plan.method.algorithm}: use solver='newton', with a delta above 0. "
+                "solver='auto' can choose random intercepts for a category with many levels"
             )
         return plan
 
@@ -605,8 +606,7 @@ def of_schema(model: PrivateLinearModel, solver: Any, schema: Schema) -> dict[st
             raise ValueError(
                 f"solver must be 'auto' for the pooled columns {', '.join(pooled)}, got {solver!r}"
             )
-        with_errors = model._covariance() is not None or model._needs_errors
-        if pooled or (solver == "auto" and not with_errors and model._pools(schema)):
+        if pooled or (solver == "auto" and model._covariance() is None and model._pools(schema)):
             solver = RandomIntercepts(blocks)
     indicators = model._indicators(schema)
     if solver == "auto" and indicators and model._covariance() is not None:
