@@ -85,7 +85,7 @@ def neighbouring_tables(
     targets: tuple[Any, Any],
     intercept: bool,
     row_norm: float = 1.0,
-) -> Iterator[tuple[str, Table, Table]]:
+) -> Iterator[Neighbours]:
     """Generate pairs of tables that differ in the first row: erased, removed, or replaced.
 
     The norms of rows of interest are a million times ``row_norm``; ``targets`` come from
@@ -107,17 +107,17 @@ def neighbouring_tables(
 
     def pair(
         name: str, row: Array, others: Array | None = None, *, turned: bool = True
-    ) -> tuple[str, Table, Table]:
+    ) -> Neighbours:
         first = table(row, far, others)
-        if adjacency is not Adjacency.REPLACE_ONE:
-            # The first row is erased in place, or removed.
-            if not adjacency.n_is_public:
-                return name, first, Table(first.X[1:], first.y[1:], first.weights[1:])
-            weights = first.weights.copy()
-            weights[0] = 0.0
-            return name, first, dataclasses.replace(first, weights=weights)
-        opposite = table(-row, far, others) if turned else table(row, near, others)
-        return name, first, opposite
+        if adjacency is Adjacency.REPLACE_ONE:
+            opposite = table(-row, far, others) if turned else table(row, near, others)
+        elif adjacency.n_is_public:
+            # The first row is erased in place; else it is removed.
+            weights = np.concatenate([[0.0], first.weights[1:]])
+            opposite = dataclasses.replace(first, weights=weights)
+        else:
+            opposite = Table(first.X[1:], first.y[1:], first.weights[1:])
+        return Neighbours(name, first, opposite, others is not None)
 
     alone = "a huge row among rows that contribute nothing"
     if intercept and adjacency is Adjacency.REPLACE_ONE:
@@ -157,10 +157,8 @@ def worst_neighbours(plan: Plan) -> tuple[Neighbours, ...]:
         row_norm=spec.row_norm,
     )
     return tuple(
-        Neighbours(
-            name, prepared(first, spec), prepared(second, spec), bool(first.weights[1:].any())
-        )
-        for name, first, second in tables
+        dataclasses.replace(one, first=prepared(one.first, spec), second=prepared(one.second, spec))
+        for one in tables
     )
 
 
@@ -223,11 +221,11 @@ def estimator_neighbours(
             f"{noise.name} noise is not private"
         )
     plans, pairs = [], []
-    for name, *both in tables:
-        found = [captured(estimator, table) for table in both]
+    for one in tables:
+        found = [captured(estimator, table) for table in (one.first, one.second)]
         plans += [plan for plan, _ in found]
         first, second = (rows for _, rows in found)
-        pairs.append(Neighbours(name, first, second, bool(both[0].weights[1:].any())))
+        pairs.append(dataclasses.replace(one, first=first, second=second))
     plan = plans[0]
     if any((other.event, other.data) != (plan.event, plan.data) for other in plans):
         raise ValueError(
