@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from dpglm._calls import checked
 from dpglm._validation import (
     Array,
-    check_bool,
     check_integer,
     check_kind,
     check_list,
@@ -283,13 +282,12 @@ class HasEffects:
         Privacy: post-processing; values and references do not depend on private rows.
         """
         columns, critical = self._columns("a curve needs"), self._critical(level)
-        check_bool("simultaneous", simultaneous)
         if column not in columns:
             known = in_one_line(list(columns))
             raise ValueError(f"column must be one of {known}, got {column!r}")
         link, own = self.link, columns[column]
         ratios = link.exponentiated is not None
-        if exponentiate is not None and check_bool("exponentiate", exponentiate) and not ratios:
+        if exponentiate and not ratios:
             raise ValueError(f"exponentiate requires a link with ratios, got {link!r}")
         ratios = ratios if exponentiate is None else exponentiate
         every, terms = self._design

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpglm._calls import checked
-from dpglm._validation import check_bool, check_list, check_one_of, check_real, in_one_line
+from dpglm._validation import check_list, check_one_of, check_real, in_one_line
 from dpglm._words import plain_number, rounded_up
 from dpglm.inference.inference import Inference
 from dpglm.inference.layout import ModelTable
@@ -70,11 +70,9 @@ def table(
     if not found:
         raise ValueError("models must be one model at least, got none")
     links = [one.link for one in found.values()]
-    ratios = (
-        all(link.exponentiated is not None for link in links)
-        if exponentiate is None
-        else check_bool("exponentiate", exponentiate)
-    )
+    ratios = exponentiate
+    if exponentiate is None:
+        ratios = all(link.exponentiated is not None for link in links)
     if ratios and any(link.exponentiated is None for link in links):
         raise ValueError("exponentiate requires links with odds or rate ratios in all models")
     every = list(found.values())

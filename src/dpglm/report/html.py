@@ -11,7 +11,6 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from dpglm._calls import checked
-from dpglm._validation import check_bool
 from dpglm.certificate.certificate import Certificate
 from dpglm.estimators.composed._composed import parts_of
 from dpglm.guidance import CoefficientTable, guidance
@@ -103,7 +102,7 @@ def report_page(
         cautions=step_cautions(estimator),
         title=title or title_of(estimator),
         scores=scores or {},
-        **model_view(model, table, figures, common_scale=check_bool("common_scale", common_scale)),
+        **model_view(model, table, figures, common_scale=common_scale),
     )
 
 

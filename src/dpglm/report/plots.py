@@ -11,7 +11,7 @@ import numpy as np
 from dpglm import pictures as draw
 from dpglm._calls import checked
 from dpglm._registry import require
-from dpglm._validation import check_bool, check_integer
+from dpglm._validation import check_integer
 from dpglm._words import plain_number
 from dpglm.guidance import CoefficientTable
 from dpglm.pictures import shortened, width_of
@@ -79,7 +79,7 @@ def coefficients(
     """
     table = coefficient_table(estimator, feature_names, schema)
     ratios = table.ratio is not None
-    if exponentiate is not None and check_bool("exponentiate", exponentiate) and not ratios:
+    if exponentiate and not ratios:
         raise ValueError("exponentiate requires a fit with inference and a link with ratios")
     return draw_table(table, most, exponentiate=exponentiate is not False)
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpglm._calls import checked
-from dpglm._validation import check_bool, check_real, in_one_line
+from dpglm._validation import check_real, in_one_line
 from dpglm.inference.estimates import Estimates
 from dpglm.inference.inference import Inference
 from dpglm.inference.summary import is_shrunk
@@ -237,7 +237,6 @@ def shapes_of(model: ReleasedModel, *, level: float = 0.95, simultaneous: bool =
         If the confidence level is out of range, or the schema has a formula.
     """
     check_real("level", level, above=0.0, below=1.0)
-    check_bool("simultaneous", simultaneous)
     errors = model.errors
     found = []
     for term in terms_of(model.schema):

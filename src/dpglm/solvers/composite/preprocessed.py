@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import final
 
 from dpglm._calls import checked
-from dpglm._validation import check_kind, check_real
+from dpglm._validation import check_real
 from dpglm.data.maps import RowMap
 from dpglm.data.rows import DataSpec
 from dpglm.oracle.gradients import Oracle
@@ -82,9 +82,8 @@ class Preprocessed(Solver):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "steps", tuple(self.steps))
-        if not self.steps or not all(isinstance(step, Preprocessor) for step in self.steps):
+        if not self.steps:
             raise ValueError(f"steps must be one or more Preprocessors, got {self.steps!r}")
-        check_kind("solver", self.solver, Solver, "a Solver")
         if self.shares is not None:
             object.__setattr__(self, "shares", tuple(self.shares))
             if len(self.shares) != len(self.steps):
