@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binom, norm
 
 from dpglm.audit import error_bounds, rate_above
-from dpglm.audit.guessing import best_number_of_guesses, epsilon_of_guesses, p_value_of_guesses
+from dpglm.audit.guessing import _p_values, best_number_of_guesses, epsilon_of_guesses
 from dpglm.privacy import gdp
 
 
@@ -89,10 +89,20 @@ def by_definition(m, r, v, epsilon, delta):
 
 
 @pytest.mark.parametrize(
-    "case", [(30, 20, 15, 0.5, 0.0), (30, 30, 30, 2.0, 1e-2), (9, 4, 1, 1, 0.1)]
+    "case", [(30, 20, 15, 0.5, 0.0), (30, 30, 30, 2.0, 1e-2), (9, 4, 1, 1.0, 0.1)]
 )
 def test_p_values_are_those_of_the_theorem(case):
-    assert p_value_of_guesses(*case) == pytest.approx(by_definition(*case), rel=1e-9)
+    *counts, epsilon, delta = case
+    (found,) = _p_values(*counts, np.array([epsilon]), delta)
+    assert found == pytest.approx(by_definition(*case), rel=1e-9)
+
+
+@pytest.mark.parametrize("counts", [(4, 5, 2), (4, 3, 4)])
+def test_impossible_counts_of_guesses_are_refused(counts):
+    canaries, guesses, right = counts
+    says = f"right must be at most guesses, .* got {right}, {guesses} and {canaries}"
+    with pytest.raises(ValueError, match=says):
+        epsilon_of_guesses(canaries, guesses, right, 0.0, 0.95)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])

@@ -4,7 +4,6 @@ from dpglm.audit.attack import audit as audit
 from dpglm.audit.attack import exact_audit as exact_audit
 from dpglm.audit.guessing import audit_in_one_run as audit_in_one_run
 from dpglm.audit.guessing import epsilon_of_guesses as epsilon_of_guesses
-from dpglm.audit.guessing import p_value_of_guesses as p_value_of_guesses
 from dpglm.audit.neighbours import Neighbours as Neighbours
 from dpglm.audit.neighbours import worst_neighbours as worst_neighbours
 from dpglm.audit.report import AuditReport as AuditReport

@@ -135,10 +135,11 @@ _STEPS = np.arange(5000, dtype=np.float64) * _STEP
 _BLOCK = 64
 
 
-def p_value_of_guesses(
-    canaries: int, guesses: int, right: int, epsilon: float, delta: float
+@checked
+def epsilon_of_guesses(
+    canaries: int, guesses: int, right: int, delta: float, confidence: float
 ) -> float:
-    """Bound the probability of this many right guesses of an (epsilon, delta)-DP mechanism.
+    """Bound epsilon at ``delta`` from below by the number of right guesses.
 
     Parameters
     ----------
@@ -146,11 +147,21 @@ def p_value_of_guesses(
         Number of rows that are included by a fair coin each. For replace-one, a coin chooses
         between two rows.
     guesses : int
-        Number of guessed coins; from 0 to ``canaries``.
+        Number of guessed coins; from 1 to ``canaries``.
     right : int
         Number of right guesses; from 0 to ``guesses``.
-    epsilon, delta : float
-        Parameters of the mechanism, for a change of one coin.
+    delta : float
+        Parameter of the mechanism, for a change of one coin.
+    confidence : float
+        In (0, 1).
+
+    Returns
+    -------
+    float
+        Up to which each epsilon, in steps of 0.01, has a p-value of at most ``1 - confidence``:
+        at most the true epsilon, with probability at least ``confidence``. For if it is above,
+        then the first step above the true epsilon has such a p-value, and the mechanism is
+        (that step, delta)-DP.
 
     Notes
     -----
@@ -165,47 +176,16 @@ def p_value_of_guesses(
 
     Examples
     --------
-    >>> round(p_value_of_guesses(100, 20, 20, 1.0, 0.0), 5)
-    0.0019
+    >>> round(epsilon_of_guesses(100, 20, 20, delta=0.0, confidence=0.95), 2)
+    1.82
     """
-    canaries = check_integer("canaries", canaries, least=1)
-    guesses = check_integer("guesses", guesses, least=0)
-    right = check_integer("right", right, least=0)
-    if not right <= guesses <= canaries:
+    check_count("canaries", canaries)
+    check_count("guesses", guesses)
+    if not check_integer("right", right, least=0) <= guesses <= canaries:
         raise ValueError(
             f"right must be at most guesses, and these at most canaries, got {right}, {guesses} "
             f"and {canaries}"
         )
-    epsilon = check_real("epsilon", epsilon, least=0.0)
-    delta = check_real("delta", delta, least=0.0, below=1.0)
-    return float(_p_values(canaries, guesses, right, np.array([epsilon]), delta)[0])
-
-
-@checked
-def epsilon_of_guesses(
-    canaries: int, guesses: int, right: int, delta: float, confidence: float
-) -> float:
-    """Bound epsilon at ``delta`` from below by the number of right guesses.
-
-    Parameters
-    ----------
-    canaries, guesses, right, delta
-        See ``p_value_of_guesses``.
-    confidence : float
-        In (0, 1).
-
-    Returns
-    -------
-    float
-        Up to which each epsilon, in steps of 0.01, has a p-value of at most ``1 - confidence``:
-        at most the true epsilon, with probability at least ``confidence``. For if it is above,
-        then the first step above the true epsilon has such a p-value, and the mechanism is
-        (that step, delta)-DP.
-    """
-    check_count("canaries", canaries)
-    check_count("guesses", guesses)
-    if not check_integer("right", right, least=0) <= guesses:
-        raise ValueError(f"right must be at most guesses, {guesses}, got {right}")
     check_real("delta", delta, least=0.0, below=1.0)
     level = 1.0 - check_real("confidence", confidence, above=0.0, below=1.0)
     low = 0
@@ -236,7 +216,7 @@ def best_number_of_guesses(canaries: int, mu: float, delta: float, confidence: f
 
 
 def _p_values(canaries: int, guesses: int, right: int, epsilons: Array, delta: float) -> Array:
-    """Return the p-value for each epsilon."""
+    """Bound the probability of this many right guesses, for each epsilon."""
     if right == 0:
         return np.ones(epsilons.size)
     at_least = betainc(right, guesses - right + 1, expit(epsilons))
