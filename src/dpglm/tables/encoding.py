@@ -113,12 +113,7 @@ class LinearUnits:
         return cls(matrix, names=None if names is None else tuple(names))
 
     @classmethod
-    def of_blocks(
-        cls,
-        blocks: Sequence[tuple[Any, Any]],
-        intercept: float = 1.0,
-        names: Sequence[str] | None = None,
-    ) -> LinearUnits:
+    def of_blocks(cls, blocks: Sequence[tuple[Any, Any]], names: Sequence[str]) -> LinearUnits:
         """Return the map with a block-diagonal matrix of slopes.
 
         Parameters
@@ -126,9 +121,7 @@ class LinearUnits:
         blocks : sequence of pair
             The slopes of each block, dense or sparse, of shape (coefficients, fitted), and the
             contributions of its fitted coefficients to the intercept, of shape (fitted,).
-        intercept : float, default=1.0
-            See ``of_columns``.
-        names : sequence of str, optional
+        names : sequence of str
             Names of the coefficients.
 
         Returns
@@ -138,11 +131,10 @@ class LinearUnits:
         slopes = sparse.block_diag([slopes for slopes, _ in blocks])
         last = sparse.csr_array(np.concatenate([shifts for _, shifts in blocks])[np.newaxis])
         matrix = sparse.vstack([slopes, last])
-        if intercept:
-            column = np.zeros((matrix.shape[0], 1))
-            column[-1] = intercept
-            matrix = sparse.hstack([matrix, sparse.csr_array(column)])
-        return cls(sparse.csr_array(matrix), names=None if names is None else tuple(names))
+        column = np.zeros((matrix.shape[0], 1))
+        column[-1] = 1.0
+        matrix = sparse.hstack([matrix, sparse.csr_array(column)])
+        return cls(sparse.csr_array(matrix), names=tuple(names))
 
     def coefficients(self, w: Any) -> NDArray[np.float64]:
         """Map coefficients.
