@@ -14,7 +14,6 @@ from dpglm.data.stream import streamed
 from dpglm.ledger import PrivacyLedger
 from dpglm.preprocessing import Center
 from dpglm.privacy import ApproximateDP, Unit
-from dpglm.privacy.noise import SeededNoise
 from dpglm.solvers import NewtonRaphson, NoisyGD, NoisySGD
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpglm.LowSignalWarning")
@@ -153,7 +152,7 @@ def test_a_person_is_recognised_in_partitions_of_other_types(one, other, message
     parts = [np.array([name], dtype=object) for name in (one, other)]
     ids = array.concatenate([array.from_array(part, chunks=1) for part in parts])
     with pytest.raises(ValueError, match=message):
-        groups_of_partitions((1, 1), ids, None, SeededNoise(0))
+        groups_of_partitions((1, 1), ids, None)
 
 
 def test_large_ids_stay_distinct_for_every_file_type(tmp_path):

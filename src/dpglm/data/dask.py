@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, TypeVar, final
+from typing import Any, TypeAlias, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,30 +35,8 @@ from dpglm.tables.given import as_weights, check_shape
 # Groups of rows in the chunks of a Dask array, none of them in two.
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class GroupsOfPartitions:
-    """Who the rows of each partition belong to, by Dask's delayed values. Private.
-
-    ``seed`` chooses the rows that are used where there are more than ``most`` of a group: with the
-    partition's place, so that a partition that is lost is prepared alike.
-    """
-
-    ids: tuple[Any, ...]
-    most: int | None
-    seed: int
-    n_rows: int
-    n_groups: int
-
-    def of(self, index: int) -> tuple[Any, int | None, int]:
-        """Return the identifiers of a partition's rows, the limit, and the seed of its draws."""
-        return self.ids[index], self.most, self.seed + index
-
-
-def groups_of_partitions(
-    lengths: Sequence[int], ids: Any, most: int | None, noise: NoiseSource
-) -> GroupsOfPartitions:
-    """Check that each group lies in one partition, and count groups and rows that are used.
+def groups_of_partitions(lengths: Sequence[int], ids: Any, most: int | None) -> tuple[int, int]:
+    """Check that each group lies in one partition; count rows that are used, and groups.
 
     Names are compared by keyed hashes, and do not leave the workers. ``ValueError`` if a group is
     in two partitions: its parts would be bounded one by one.
@@ -66,14 +44,17 @@ def groups_of_partitions(
     import dask
 
     ask = dask.delayed(functools.partial(chunk_facts, secrets.token_bytes(16), most), pure=False)
-    parts = tuple(ids.to_delayed().ravel())
-    n_rows, n_groups = check_apart(dask.compute(*map(ask, lengths, parts)))
-    return GroupsOfPartitions(parts, most, seed_of_draws(most, noise), n_rows, n_groups)
+    return check_apart(dask.compute(*map(ask, lengths, ids.to_delayed().ravel())))
 
 
-def seed_of_draws(most: int | None, noise: NoiseSource) -> int:
-    """Draw the seed that chooses rows where there are more than ``most`` of a group."""
-    return 0 if most is None else int(noise.words(1)[0])
+Limit: TypeAlias = tuple[int | None, int | None]
+"""The most rows of a group, and the seed that chooses those that are used. Private."""
+NO_GROUPS: Limit = (None, None)
+
+
+def limit_of(most: int | None, noise: NoiseSource) -> Limit:
+    """Return the limit of rows in groups, with a new seed if larger groups are subsampled."""
+    return most, 0 if most is None else int(noise.words(1)[0])
 
 
 def check_apart(found: Sequence[ChunkFacts]) -> tuple[int, int]:
@@ -145,7 +126,9 @@ class DaskArrays(Collection):
         self._weights = None if weights is None else self._aligned("sample_weight", weights)
         self.feature_names = feature_names
         self.is_weighted, self.has_offset = weights is not None, offset is not None
-        self._groups: GroupsOfPartitions | None = None
+        self._n_rows, self._limit = int(self._X.shape[0]), NO_GROUPS
+        # Delayed ids of each chunk's rows, where rows are in groups.
+        self._ids: Sequence[Any] = [None] * len(self._X.chunks[0])
         if offset is not None:
             import dask.array
 
@@ -158,15 +141,14 @@ class DaskArrays(Collection):
 
     @property
     def shape(self) -> tuple[int, int]:
-        n_rows = self._X.shape[0] if self._groups is None else self._groups.n_rows
-        return int(n_rows), int(self._X.shape[1])
+        return self._n_rows, int(self._X.shape[1])
 
     def in_groups(self, ids: Any, most: int | None, noise: NoiseSource) -> DaskArrays:
         """Take the rows of each group together; each group must lie in one chunk of X."""
         found = copy.copy(self)
         columns = self._aligned("groups", _array("groups", ids))
-        found._groups = groups_of_partitions(self._X.chunks[0], columns, most, noise)
-        found.n_groups = found._groups.n_groups
+        found._n_rows, found.n_groups = groups_of_partitions(self._X.chunks[0], columns, most)
+        found._limit, found._ids = limit_of(most, noise), columns.to_delayed().ravel()
         return found
 
     @property
@@ -189,7 +171,7 @@ class DaskArrays(Collection):
         # Keys are new each time, so that rows of one fit never stand in for those of another.
         token = uuid.uuid4().hex
         preparation = dask.delayed(
-            Settings(how, self._name, secrets.token_bytes(16)),
+            Settings(how, self._name, secrets.token_bytes(16), *self._limit),
             name=f"dpglm_settings-{token}",
             traverse=False,
         )
@@ -198,13 +180,9 @@ class DaskArrays(Collection):
         partitions = workers.start(
             [
                 prepare(
-                    preparation,
-                    index,
-                    *parts,
-                    *(() if self._groups is None else self._groups.of(index)),
-                    dask_key_name=f"dpglm_rows-{token}-{index}",
+                    preparation, index, *parts, ids, dask_key_name=f"dpglm_rows-{token}-{index}"
                 )
-                for index, parts in enumerate(self._chunks())
+                for index, (parts, ids) in enumerate(zip(self._chunks(), self._ids, strict=True))
             ]
         )
         return rows_on(workers, partitions, how.spec)
@@ -262,11 +240,17 @@ def _array(name: str, value: Any) -> Any:
 @final
 @dataclass(frozen=True, eq=False)
 class Settings:
-    """Settings for the preparation of all partitions."""
+    """Settings for the preparation of all partitions.
+
+    With a ``seed``, rows are in groups with at most ``most`` of them in use. The draws of a
+    partition depend on its place, so that one that is lost is prepared alike.
+    """
 
     how: Preparation
     name: Callable[[int], str]
     key: bytes = field(repr=False)
+    most: int | None = None
+    seed: int | None = field(default=None, repr=False)
 
 
 def _applied(
@@ -313,7 +297,7 @@ def _prepare(
     X: Any,
     y: Any,
     weights: Any,
-    *draws: Any,
+    ids: Any,
 ) -> Partition:
     """Prepare one partition, on the worker that holds it."""
     X, n_features = _checked_chunk(length, X, y, weights), settings.how.spec.n_features
@@ -322,7 +306,7 @@ def _prepare(
             f"X must have chunks with as many columns as it declares, {n_features}, got "
             f"{X.shape[1]}"
         )
-    return prepared_partition(settings, index, X, y, weights, *draws)
+    return prepared_partition(settings, index, X, y, weights, ids)
 
 
 def prepared_partition(
@@ -331,17 +315,16 @@ def prepared_partition(
     X: NDArray[Any],
     y: Any,
     weights: Any,
-    ids: Any = None,
-    most: int | None = None,
-    seed: int = 0,
+    ids: Any,
     digest: str | None = None,
 ) -> Partition:
-    """Prepare the rows of a partition, at most ``most`` of each group, and note their digest."""
+    """Prepare the rows of a partition, and note their digest."""
     spec = settings.how.spec
     digest = digest or digest_of(settings.key, X, y, weights, ids)
     starts = sizes = None
-    if ids is not None:
-        places, starts = Groups.of(ids, len(X)).arranged(most, SeededNoise(seed))
+    if settings.seed is not None:
+        noise = SeededNoise(settings.seed + index)
+        places, starts = Groups.of(ids, len(X)).arranged(settings.most, noise)
         if places is not None:
             X, y = X[places], y[places]
             weights = None if weights is None else weights[places]

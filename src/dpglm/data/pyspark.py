@@ -27,14 +27,14 @@ from dpglm._validation import in_one_line
 from dpglm.data import partitions
 from dpglm.data.collection import Collection, Preparation
 from dpglm.data.dask import (
+    NO_GROUPS,
     ChunkFacts,
-    GroupsOfPartitions,
     Settings,
     check_apart,
     chunk_facts,
     digest_of,
+    limit_of,
     prepared_partition,
-    seed_of_draws,
 )
 from dpglm.data.rows import Floats, FloatType, Rows
 from dpglm.data.stream.arrow import ArrowRows, RowEncoder, encoded_rows
@@ -375,13 +375,12 @@ class SparkWorkers(partitions.Workers):
 
 
 def _prepared(
-    settings: Settings, groups: GroupsOfPartitions | None, index: int, rows: Encoded
+    settings: Settings, index: int, rows: Encoded
 ) -> tuple[partitions.PartitionFacts, Rows]:
     """Prepare a partition. The digest of its rows is that of the prepared ones."""
     rows = rows.with_targets
     y = rows.y if rows.offset is None else np.column_stack([rows.y, rows.offset])
-    draws = (None, None, 0) if groups is None else (rows.ids, groups.most, groups.seed + index)
-    found = prepared_partition(settings, index, rows.X, y, rows.weights, *draws, rows.digest)
+    found = prepared_partition(settings, index, rows.X, y, rows.weights, rows.ids, rows.digest)
     return found.facts, found.rows
 
 
@@ -437,7 +436,8 @@ class SparkRows(Collection):
     """
 
     dtype: FloatType = "float32"
-    _groups: GroupsOfPartitions | None
+    _n_rows = 0
+    """Number of rows that are used, where rows are in groups."""
 
     def __init__(
         self,
@@ -472,7 +472,7 @@ class SparkRows(Collection):
         self, like: StoredRows, names: Sequence[str], read: Callable[[Batches], StoredRows]
     ) -> None:
         """Read columns in another way; ``like`` is the result for no rows."""
-        self._like, self._groups, self.n_groups = like, None, None
+        self._like, self._limit, self.n_groups = like, NO_GROUPS, None
         self.dtype, self.is_weighted = like.dtype, like.is_weighted
         self.has_offset = like.has_offset
         self.feature_names, self.target_name = like.feature_names, like.target_name
@@ -489,7 +489,7 @@ class SparkRows(Collection):
 
     @property
     def shape(self) -> tuple[int, int]:
-        n_rows = sum(self._source.lengths) if self._groups is None else self._groups.n_rows
+        n_rows = sum(self._source.lengths) if self.n_groups is None else self._n_rows
         return n_rows, self._like.shape[1]
 
     @property
@@ -560,15 +560,15 @@ class SparkRows(Collection):
         def facts(store: Store) -> ChunkFacts:
             return chunk_facts(key, most, len(store.rows.X), store.rows.with_targets.ids)
 
-        found, counts = copy.copy(self), check_apart(self._source.ask(facts))
-        found._groups = GroupsOfPartitions((), most, seed_of_draws(most, noise), *counts)
-        found.n_groups = found._groups.n_groups
+        found = copy.copy(self)
+        found._n_rows, found.n_groups = check_apart(self._source.ask(facts))
+        found._limit = limit_of(most, noise)
         return found
 
     def prepared(self, how: Preparation) -> Rows:
         name = functools.partial(column_in_words, self.feature_names)
-        settings, token = Settings(how, name, self._source.recipe.key), secrets.token_hex(8)
-        prepare = functools.partial(_prepared, settings, self._groups)
+        settings = Settings(how, name, self._source.recipe.key, *self._limit)
+        prepare, token = functools.partial(_prepared, settings), secrets.token_hex(8)
         sources = [Call(prepare, token=token)] * len(self._source.lengths)
         return partitions.rows_on(SparkWorkers(self._source, token), sources, how.spec)
 
