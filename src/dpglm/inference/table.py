@@ -70,10 +70,9 @@ def table(
     if not found:
         raise ValueError("models must be one model at least, got none")
     links = [one.link for one in found.values()]
-    ratios = exponentiate
-    if exponentiate is None:
-        ratios = all(link.exponentiated is not None for link in links)
-    if ratios and any(link.exponentiated is None for link in links):
+    have_ratios = all(link.exponentiated is not None for link in links)
+    ratios = have_ratios if exponentiate is None else exponentiate
+    if ratios and not have_ratios:
         raise ValueError("exponentiate requires links with odds or rate ratios in all models")
     every = list(found.values())
     effects = [_effects(one, level, ratios) for one in every]
