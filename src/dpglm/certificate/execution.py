@@ -16,7 +16,7 @@ from dpglm._validation import check_integer, check_one_of
 from dpglm._words import card, plain_number
 from dpglm.certificate.certificate import Certificate, PublicFact, certify
 from dpglm.certificate.statement import WHERE, WHERE_IN_WORDS
-from dpglm.data.groups import LimitedGroups
+from dpglm.data.groups import limited_groups
 from dpglm.data.rows import DataSpec, GroupBound, Protection, Rows
 from dpglm.data.split import EXPLORATION
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
@@ -69,15 +69,17 @@ class Stated:
     def protection(self, n_rows: int, groups: Any) -> Protection:
         """Return the protection of this many rows, with the group of each row or None."""
         relation, bound = Adjacency(self.adjacency), None
-        limited = LimitedGroups.of(groups, self.max_rows_per_group, n_rows)
+        limited = limited_groups(groups, self.max_rows_per_group, n_rows)
         if limited is None:
             if self.n_groups is not None:
                 raise ValueError(f"groups must be given with n_groups={self.n_groups!r}, got None")
             rows = units = self._public("n_rows", n_rows, relation.n_is_public)
         else:
-            rows = self._public("n_rows", limited.n_rows, relation.rows_are_public(Unit.GROUP))
-            units = self._public("n_groups", limited.whose.n_groups, relation.n_is_public)
-            bound = GroupBound(units, float(limited.most))
+            whose, most = limited
+            used, are_public = whose.n_used(most), relation.rows_are_public(Unit.GROUP)
+            rows = self._public("n_rows", used, are_public)
+            units = self._public("n_groups", whose.n_groups, relation.n_is_public)
+            bound = GroupBound(units, float(most))
         budget = stated_budget(self.epsilon, self.delta, self.budget, units)
         return Protection(relation, budget, rows, bound)
 

@@ -86,8 +86,7 @@ class ChunkFacts:
 def chunk_facts(key: bytes, most: int | None, length: int, ids: Any) -> ChunkFacts:
     """Return what ``check_apart`` needs to know of the ids of a partition."""
     found = Ids.of(ids, length)
-    sizes = np.bincount(found.codes, minlength=len(found.names))
-    used = int((sizes if most is None else np.minimum(sizes, most)).sum())
+    used = Groups(found.codes, len(found.names)).n_used(most)
     # Numbers that were text are apart from other text, and equal ones are one in all partitions.
     spelled = [one if isinstance(one, str) else Fraction(one) for one in found.names]
     names, folded = (

@@ -85,6 +85,11 @@ class Groups:
             warn_of_near_ids(found.names, found.folded)
         return cls(found.codes, len(found.names))
 
+    def n_used(self, most: int | None) -> int:
+        """Return the number of rows in use, at most ``most`` of each group."""
+        sizes = np.bincount(self.codes)
+        return int((sizes if most is None else np.minimum(sizes, most)).sum())
+
     def kept(self, most: int, noise: NoiseSource) -> NDArray[np.intp]:
         """Return positions, ascending, of at most ``most`` rows of each group, drawn uniformly.
 
@@ -321,50 +326,33 @@ def clipped(sums: Values, bound: float, step: float | None = None) -> NDArray[np
 # Groups with a limited number of rows: the noise covers the largest.
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class LimitedGroups:
-    """Groups with at most ``most`` rows in use. Private."""
+def limited_groups(groups: Any, most: int | None, n_rows: int) -> tuple[Groups, int] | None:
+    """Read the arguments ``groups`` and ``max_rows_per_group``; None where there are none."""
+    if groups is None:
+        if most is not None:
+            raise ValueError(f"groups must be given with max_rows_per_group={most!r}, got None")
+        return None
+    if most is None:
+        raise ValueError(
+            "max_rows_per_group must be given with groups, got None: it sets the noise scale"
+        )
+    return Groups.of(groups, n_rows), check_integer("max_rows_per_group", most, least=1)
 
-    whose: Groups
-    most: int
 
-    @classmethod
-    def of(cls, groups: Any, most: int | None, n_rows: int) -> LimitedGroups | None:
-        """Read the arguments ``groups`` and ``max_rows_per_group``; None where there are none."""
-        if groups is None:
-            if most is not None:
-                raise ValueError(f"groups must be given with max_rows_per_group={most!r}, got None")
-            return None
-        if most is None:
-            raise ValueError(
-                "max_rows_per_group must be given with groups, got None: it sets the noise scale"
-            )
-        return cls(Groups.of(groups, n_rows), check_integer("max_rows_per_group", most, least=1))
-
-    @property
-    def n_rows(self) -> int:
-        """The number of rows that are used."""
-        return int(np.minimum(np.bincount(self.whose.codes), self.most).sum())
-
-    @classmethod
-    def planned(
-        cls, groups: Any, data: DataSpec, adjacency: Adjacency, n_rows: int
-    ) -> LimitedGroups:
-        """Read ``groups`` for a plan, and compare public numbers of groups and rows with it."""
-        bound = data.groups
-        if groups is None or bound is None:
-            raise ValueError("groups must be given for a plan with groups, and for no other")
-        found = cls(Groups.of(groups, n_rows), int(bound.rows))
-        counts = [("groups", bound.n_groups, found.whose.n_groups, adjacency.n_is_public)]
-        rows_are_public = adjacency.rows_are_public(Unit.GROUP)
-        counts.append(("rows in them", data.n_rows, found.n_rows, rows_are_public))
-        for what, wanted, there, is_public in counts:
-            if is_public and wanted != there:
-                raise PlanMismatchError(
-                    f"the plan was made for {wanted} {what}, and these are {there}"
-                )
-        return found
+def planned_limit(groups: Any, data: DataSpec, adjacency: Adjacency, n_rows: int) -> int:
+    """Compare ``groups`` with the public numbers of a plan; return its limit of rows in a group."""
+    bound = data.groups
+    if groups is None or bound is None:
+        raise ValueError("groups must be given for a plan with groups, and for no other")
+    found, most = Groups.of(groups, n_rows), int(bound.rows)
+    rows_are_public = adjacency.rows_are_public(Unit.GROUP)
+    for what, wanted, there, is_public in (
+        ("groups", bound.n_groups, found.n_groups, adjacency.n_is_public),
+        ("rows in them", data.n_rows, found.n_used(most), rows_are_public),
+    ):
+        if is_public and wanted != there:
+            raise PlanMismatchError(f"the plan was made for {wanted} {what}, and these are {there}")
+    return most
 
 
 # Rows in groups: sums over rows become sums of bounded contributions of groups.

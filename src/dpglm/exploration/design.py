@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpglm.certificate.certificate import Certificate, PublicFact
 from dpglm.certificate.execution import PartInput, Stated, StudyPart, execute, size_facts
 from dpglm.data.collection import Collection, MatrixRows, Preparation, as_collection
-from dpglm.data.groups import LimitedGroups
+from dpglm.data.groups import planned_limit
 from dpglm.data.rows import DataSpec, Protection, Rows
 from dpglm.data.split import EXPLORATION
 from dpglm.data.stream.arrow import ArrowRows, RowEncoder, encoded_rows
@@ -311,14 +311,14 @@ def run_tables(
     facts: Iterable[PublicFact],
 ) -> tuple[Solution, Certificate]:
     """Execute a plan of tables on encoded rows, at most the planned number of each group."""
-    limited: LimitedGroups | None = None
+    most: int | None = None
     if plan.data.groups is not None or given.groups is not None:
-        limited = LimitedGroups.planned(given.groups, plan.data, plan.adjacency, n_rows)
+        most = planned_limit(given.groups, plan.data, plan.adjacency, n_rows)
 
     def prepared(noise: NoiseSource) -> Rows:
         used = rows()
-        if limited is not None:
-            used = used.in_groups(given.groups, limited.most, noise)
+        if most is not None:
+            used = used.in_groups(given.groups, most, noise)
         return used.prepared(Preparation(plan.data, None, np.zeros_like))
 
     sizes = size_facts(plan.data, plan.adjacency, chosen=given.where is not None)

@@ -257,8 +257,6 @@ def fit(
         File for the state after each step. After an interruption the same command continues from
         there and spends nothing twice.
     """
-    import numpy as np
-
     from dpglm.data.groups import Groups
     from dpglm.guidance import guidance
     from dpglm.report.page import coefficient_table
@@ -300,8 +298,7 @@ def fit(
         if rows.groups is not None:
             # Private numbers of groups, and of their rows that are used.
             whose = Groups.of(rows.groups, len(rows.groups))
-            most = protected.max_rows_per_group or np.inf
-            used = int(np.minimum(np.bincount(whose.codes), most).sum())
+            used = whose.n_used(protected.max_rows_per_group)
             fitted.set_params(n_groups=protected.n_groups or whose.n_groups)
         is_table = described.additive and not rows.is_streamed
         n_rows = schema.count(rows.X) if is_table else rows.X.shape[0]
