@@ -398,6 +398,11 @@ class Certificate:
         return next((fact for fact in self.public_facts if fact.name == name), None)
 
     @property
+    def schema(self) -> Schema | None:
+        """The schema among the public facts; None for a fit without one."""
+        return None if (fact := self.fact("schema")) is None else Schema.from_dict(fact.value)
+
+    @property
     def largest_score(self) -> float:
         """The score above which an exponential mean would exceed the target bounds of the fit.
 

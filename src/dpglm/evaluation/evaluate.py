@@ -28,15 +28,13 @@ from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.columns import CategoricalColumn
 from dpglm.tables.given import Where
 from dpglm.tables.named import by_name
-from dpglm.tables.schema import Schema
 
 
 def _arrays(
     model: Any, X: Any, y: Any, by: Any, groups: Any, levels: Sequence[Any], chosen: Where | None
 ) -> tuple[Any, Any, Any, Any, Sequence[Any]]:
     """Return X, y, by, groups and levels with columns of ``X`` for names, for the chosen rows."""
-    fact = None if (certificate := certificate_of(model)) is None else certificate.fact("schema")
-    schema = None if fact is None else Schema.from_dict(fact.value)
+    schema = None if (certificate := certificate_of(model)) is None else certificate.schema
     target = schema.target if schema is not None and schema.has_target else None
     if y is None:
         if target is None:

@@ -32,7 +32,6 @@ from dpglm.tables.additive_terms import as_dense
 from dpglm.tables.cells import listed
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
 from dpglm.tables.encoding import NamedTerm
-from dpglm.tables.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -221,11 +220,8 @@ class HasEffects:
         """The columns of the table and the terms of the model; none without a schema."""
         if self.source is not None:
             return self.source.columns, self.source.terms
-        fact = self.certificate.fact("schema")
-        if fact is None:
-            return (), ()
-        schema = Schema.from_dict(fact.value)
-        return schema.columns, schema.encoding.named_terms
+        schema = self.certificate.schema
+        return ((), ()) if schema is None else (schema.columns, schema.encoding.named_terms)
 
     def _columns(self, what: str) -> dict[str, Column]:
         """Return the columns that the model reads."""

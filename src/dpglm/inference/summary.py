@@ -23,7 +23,6 @@ from dpglm.problem import L2, IdentityLink, Link, NoPenalty
 from dpglm.tables.cells import listed
 from dpglm.tables.columns import Column
 from dpglm.tables.encoding import NamedTerm
-from dpglm.tables.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -262,8 +261,7 @@ def components(
     certificate: Certificate, estimates: Estimates
 ) -> dict[str, tuple[float, float, float]]:
     """Return the standard deviations of pooled factors with their intervals, by name."""
-    fact = certificate.fact("schema")
-    pooled = None if fact is None else Schema.from_dict(fact.value).encoding.pooled
+    pooled = None if (schema := certificate.schema) is None else schema.encoding.pooled
     found = estimates.components
     names = [*(pooled or (f"columns {one.start} to {one.stop - 1}" for one in found))]
     scales = [(one.scale, one.low, one.high) for one in found]

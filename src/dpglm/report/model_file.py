@@ -347,9 +347,7 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
     if isinstance(estimator, ComposedModel):
         estimator, own = estimator.linear_model()
         schema = own if schema is None else schema
-    table = estimator.privacy_.fact("schema")
-    if schema is None and table is not None:
-        schema = Schema.from_dict(table.value)
+    schema = estimator.privacy_.schema if schema is None else schema
     names = getattr(estimator, "feature_names_in_", None)
     if schema is not None:
         names = schema.feature_names

@@ -82,9 +82,8 @@ def coefficient_table(
     parts = parts_of(estimator)
     estimator = parts.model
     check_is_fitted(estimator, "privacy_")
-    fact = None if parts.transformers else estimator.privacy_.fact("schema")
-    if schema is None and fact is not None:
-        schema = Schema.from_dict(fact.value)
+    if schema is None and not parts.transformers:
+        schema = estimator.privacy_.schema
     encoded = units_after(parts.transformers) if parts.transformers else None
     table_units = encoded if schema is None else schema.units
     values = np.atleast_2d(np.asarray(estimator.coef_, dtype=np.float64))
@@ -154,8 +153,7 @@ _MOST_OPEN, _MOST = 12, 36
 
 def shapes_view(estimator: Any, *, common_scale: bool = False) -> dict[str, Any] | None:
     """Return the curves of a fitted model for a template; None for models without curves."""
-    fact = estimator.privacy_.fact("schema")
-    schema = None if fact is None else Schema.from_dict(fact.value)
+    schema = estimator.privacy_.schema
     if schema is None or not _has_curves(schema):
         return None
     shapes = shapes_of(released_model(estimator, schema, errors_of(estimator)))

@@ -533,8 +533,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
 
     def linear_model(self) -> tuple[PrivateLinearModel, Schema | None]:
         check_is_fitted(self)
-        table = self.privacy_.fact("schema")
-        return self, None if table is None else Schema.from_dict(table.value)
+        return self, self.privacy_.schema
 
     def _row_prediction(self, output: Output) -> RowPrediction:
         check_is_fitted(self)
