@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -96,8 +97,8 @@ def predictions_of(
     """
     classes = getattr(model, "classes_", None)
     first = next(iter(X.values()), X) if isinstance(X, Mapping) else X
-    shape = getattr(first, "shape", None)
-    if (len(first) if shape is None else shape[0]) == 0:
+    shape = getattr(first, "shape", None) or (operator.length_hint(first, 1),)
+    if shape[0] == 0:
         # Whether a private condition selects any row is private: models refuse an empty table.
         return np.zeros(0 if classes is None or len(classes) == 2 else (0, len(classes)))
     given = {"offset": offset, "exposure": exposure}

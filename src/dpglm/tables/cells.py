@@ -37,14 +37,14 @@ WHOSE_CURE = (
 _INFINITE_CURE = "Replace it by a finite number, by a rule that looks at each row alone"
 _CHECKED_AT_ONCE = 1 << 20
 """Entries."""
-PLACES: ContextVar[NDArray[np.intp] | None] = ContextVar("PLACES", default=None)
-"""Places of the rows that are read, where a condition selects some of the user's table."""
+CONDITION: ContextVar[Any] = ContextVar("CONDITION", default=None)
+"""Truth for each row of the user's table, where a condition selects those that are read."""
 
 
 def row_name(row: int) -> str:
     """Return the number of a row in the user's table, for errors; the first row is row 1."""
-    places = PLACES.get()
-    return f"row {1 + int(row if places is None else places[row])}"
+    truth = CONDITION.get()
+    return f"row {1 + int(row if truth is None else np.flatnonzero(truth)[row])}"
 
 
 def unmasked(name: str, values: Any) -> Any:

@@ -19,8 +19,8 @@ from scipy import sparse
 
 from dpglm.exceptions import RowsChangedError
 from dpglm.tables.cells import (
+    CONDITION,
     NUMBER_KINDS,
-    PLACES,
     as_float,
     check_finite,
     check_no_date_cells,
@@ -235,12 +235,11 @@ class Where:
     @contextlib.contextmanager
     def numbering(where: Any) -> Iterator[None]:
         """State errors about selected rows with their numbers in the whole table."""
-        counts = where.counts if isinstance(where, Where) else where
-        token = PLACES.set(None if counts is None else np.flatnonzero(counts))
+        token = CONDITION.set(where.counts if isinstance(where, Where) else where)
         try:
             yield
         finally:
-            PLACES.reset(token)
+            CONDITION.reset(token)
 
 
 def as_weights(values: Any, n_rows: int) -> NDArray[np.float64]:
