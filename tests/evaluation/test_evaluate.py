@@ -480,3 +480,17 @@ def test_threshold_that_was_not_declared_is_named():
     with pytest.warns(UserWarning, match="was used in place of"):
         found.number("recall", float(other))
     found.number("auc", float(other))
+
+
+def test_ks_without_a_positive_gap_has_an_interval():
+    """Noise can make all gaps negative: the estimate is 0, and not exact."""
+    rng = np.random.default_rng(0)
+    scores = rng.uniform(0.02, 0.2, 1000)
+    labels = (rng.random(1000) < scores).astype(int)
+    options = {"classes": [0, 1], "epsilon": 0.1, "delta": 1e-6}
+    found = [
+        dpglm.evaluate_predictions(labels, scores, **options, random_state=seed).measures["ks"]
+        for seed in range(12)
+    ]
+    assert any(one.estimate == 0.0 for one in found)
+    assert all(one.high - one.low > 0.2 for one in found)

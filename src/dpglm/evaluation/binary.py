@@ -396,7 +396,14 @@ class BinaryResult(Result):
 
     def ks(self) -> Number:
         """Return the largest gap between the rates; intervals allow for gaps within cells."""
-        found = self._of_counts(largest_gap)
+
+        def gap(low: Array, high: Array, cut: int) -> float:
+            return ratio(low[:cut].sum(), low.sum()) - ratio(high[:cut].sum(), high.sum())
+
+        # The error is that of the gap at one place, also where noise makes all gaps negative.
+        places = range(1, len(self.ends))
+        cut = max(places, key=lambda place: gap(*self.noisy.by_class, place), default=1)
+        found = self._of_counts(functools.partial(gap, cut=cut))
         inside = largest_gap(*self.noisy.by_class, np.sqrt(self.cells.unknown))
         within = inside - largest_gap(*self.noisy.by_class)
         return dataclasses.replace(
