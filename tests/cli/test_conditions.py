@@ -137,3 +137,16 @@ def test_success_is_independent_of_counted_rows(folder: Path):
         assert run(*described).exit_code == 0
         made = run("evaluate", "rows.csv", "--model", fit[-1], "--where", text)
         assert made.exit_code == 0, made.output
+
+
+def test_weak_coefficients_are_named_by_the_table_alone(folder: Path):
+    command = ["fit", "rows.csv", "--schema", "schema.json", "--model", "m.json"]
+    done = CliRunner().invoke(
+        app,
+        [*command, "--where", "age!=", "--inference", "model", "--epsilon", "0.3"],
+        catch_exceptions=False,
+    )
+    assert done.exit_code == 0, done.output
+    assert "carry little information" in " ".join(done.output.split())
+    assert "about x" not in done.output
+    assert "x0" not in done.output

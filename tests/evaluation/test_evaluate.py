@@ -494,3 +494,22 @@ def test_ks_without_a_positive_gap_has_an_interval():
     ]
     assert any(one.estimate == 0.0 for one in found)
     assert all(one.high - one.low > 0.2 for one in found)
+
+
+def test_summary_shows_few_levels_with_few_metrics():
+    rng = np.random.default_rng(0)
+    scores, by = rng.uniform(0.02, 0.98, 6000), np.arange(6000) % 15
+    found = dpglm.evaluate_predictions(
+        (rng.random(6000) < scores).astype(int),
+        scores,
+        classes=[0, 1],
+        epsilon=9.0,
+        by=by,
+        levels=range(15),
+    )
+    first, *levels = found.summary().split("\n== ")[1:]
+    assert "calibration slope" in first
+    assert len(levels) == 12
+    assert all("AUC" in one and "calibration slope" not in one for one in levels)
+    assert "3 more levels are in by_level" in levels[-1]
+    assert len(found.likely_levels) == 15

@@ -5,6 +5,7 @@ import pytest
 
 import dpglm
 from dpglm.privacy import GaussianDP
+from dpglm.tabulate import Number
 
 N = 6000
 SCHEMA = {
@@ -62,3 +63,13 @@ def test_spread_follows_histogram_if_sums_are_noise():
             spread = found.by_level[level].columns["far"].spread
             if spread is not None:
                 assert 0.0 < spread.estimate <= spread.high
+
+
+def test_numbers_are_printed_with_their_intervals():
+    number = Number(0.123456, 0.1, 0.2, 0.05, 0.25)
+    assert repr(number) == "0.12 (0.10 to 0.20), population 0.05 to 0.25"
+    assert repr(Number(9979.0, 9979.0, 9979.0)) == "9979"
+    found = dpglm.describe(made(), SCHEMA, by="g", epsilon=2.0, random_state=0)
+    shown = str(found.standardized_differences("one", "two"))
+    assert "estimate=" not in shown
+    assert shown.count("population") == len(found.standardized_differences("one", "two"))

@@ -6,6 +6,7 @@ import json
 import math
 import types
 import typing
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -252,7 +253,10 @@ def fit_with_progress(
     kept = None if checkpoint is None else CheckpointFile(checkpoint, {"table": schema})
     estimator.set_params(callback=callback)
     try:
-        with shown():
+        with shown(), warnings.catch_warnings():
+            # The printed table lists these coefficients by name; rows in memory have no names.
+            for begin in ("The rows carry little information", "Cannot be estimated at this"):
+                warnings.filterwarnings("ignore", begin)
             estimator.fit(X, y, checkpoint=kept, **given)
     finally:
         estimator.set_params(callback=None)

@@ -51,6 +51,14 @@ class TestFit:
         assert " 1  illness by age  " in first
         assert " 2               -  " in second
 
+    def test_descriptions_have_labels(self, made, run, files):
+        done = run(
+            *("describe", "people.csv", "--schema", "schema.json", "--epsilon", 1),
+            *("--delta", 1e-5, "--ledger", "people.ledger", "--label", "first look"),
+        )
+        assert done.exit_code == 0, done.output
+        assert [one.label for one in made.contents().entries] == ["first look"]
+
     def test_a_label_names_an_entry(self, fit, fails, files, listing):
         before = listing(files)
         assert "--label mine: needs --ledger" in fails(fit("--label", "mine"))
