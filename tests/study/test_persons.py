@@ -150,7 +150,10 @@ def test_an_interrupted_study_goes_on(tmp_path):
     [
         ({"groups": "age"}, "groups must be a column outside the schema"),
         ({"groups": None}, "n_groups must be given with groups"),
-        ({"max_rows_per_group": None}, "max_rows_per_group must be given with groups"),
+        (
+            {"max_rows_per_group": None},
+            "max_rows_per_group must be given with groups.* n_rows and adjacency=.add_remove.",
+        ),
         ({"max_rows_per_group": 0}, "max_rows_per_group must be"),
         ({"adjacency": "zero_out"}, "groups requires a study with adjacency='add_remove'"),
     ],
