@@ -116,8 +116,8 @@ class Study:
             if (value is None) != (self.groups is None):
                 raise ValueError(
                     f"{name} must be given with groups, and only then, got {value!r} and "
-                    f"groups={self.groups!r}. Groups require n_groups, max_rows_per_group, n_rows and "
-                    "adjacency='add_remove'"
+                    f"groups={self.groups!r}. Groups require n_groups, max_rows_per_group, n_rows "
+                    "and adjacency='add_remove'"
                 )
             if value is not None:
                 check_integer(name, value, least=1)
