@@ -166,12 +166,19 @@ def estimator(case: Case, seed: int, **settings: Any) -> Any:
         "feature_bounds": (-reach, reach),
         "inference": "robust" if case.robust else True,
         "random_state": seed,
-        "solver": Auto(indicators=((*case.factor, 0.0),)) if case.columns == "levels" else "auto",
+        "solver": _solver(case),
         **family.facts,
         **rough,
         **settings,
     }
     return family.estimator(**options)
+
+
+def _solver(case: Case) -> Auto:
+    """Return the solver, with the facts that a schema states."""
+    if case.columns == "narrow":
+        return Auto(prior_scales=(math.inf,) * case.n_features)
+    return Auto(indicators=((*case.factor, 0.0),)) if case.columns == "levels" else Auto()
 
 
 def wald(inference: Inference) -> Array:
@@ -302,7 +309,7 @@ def cases() -> list[Case]:
         ]
     found += [*_wide_bounds(), *_small_tables()]
     found += [*_hard_for_newton_raphson(), *_hard_for_least_squares(), *_rare_references()]
-    found += _uneven_levels()
+    found += [*_uneven_levels(), *_narrow_columns()]
     others = [name for name in FAMILIES if name not in {one.family for one in found}]
     return [*found, *(Case(name, 20_000, 10, 1.0) for name in others)]
 
@@ -353,6 +360,12 @@ def _uneven_levels() -> list[Case]:
         *(Case("linear", 20_000, 43, epsilon, columns="levels") for epsilon in (0.3, 1.0, 4.0)),
         Case("poisson", 20_000, 43, 1.0, columns="levels"),
     ]
+
+
+def _narrow_columns() -> list[Case]:
+    """Four even columns, and one whose variation noise hides."""
+    families = "logistic", "poisson", "linear"
+    return [Case(name, 5_000, 5, 0.3, columns="narrow") for name in families]
 
 
 def _hard_for_least_squares() -> list[Case]:

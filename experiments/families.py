@@ -18,6 +18,8 @@ RARE = {"rare": 0.02, "rarer": 0.005, "rarest": 0.001}
 """Columns that are 1 for few rows: for which share of them."""
 REFERENCE, N_LEVELS = 0.0064, 8
 """Share of the rows of a factor's rare reference level, and how many levels it has."""
+NARROW = (0.4, 0.005, 60.0)
+"""Middle, half of the range, and effect of a column that is narrow for its bounds, like a year."""
 Array = NDArray[np.float64]
 
 
@@ -191,7 +193,8 @@ class Case:
     ``columns`` is "even" (uniform, independent), "correlated" (uniform, correlations near 0.8),
     "skewed" (lognormal), one of ``RARE`` (every other column is 1 for few rows, else 0) or
     "reference" (the first columns are indicators of a factor with a rare reference level), or
-    "levels" (all but three are those of a factor with uneven levels, which the fit knows).
+    "levels" (all but three are those of a factor with uneven levels, which the fit knows), or
+    "narrow" (the last one has the range and effect of ``NARROW``, and priors are unlimited).
     ``most`` bounds the length over that without privacy; ``effects`` multiplies coefficients, and
     ``wide`` the declared bounds of the first column.
     """
@@ -233,7 +236,11 @@ class Case:
     def truth(self) -> Array:
         """The coefficients, the intercept first."""
         reach = self.effects * FAMILIES[self.family].reach
-        return np.append(self.intercept, np.linspace(-reach, reach, self.n_features))
+        found = np.append(self.intercept, np.linspace(-reach, reach, self.n_features))
+        if self.columns == "narrow":
+            middle, _, effect = NARROW
+            found[[0, -1]] = self.intercept - effect * middle, effect
+        return found
 
 
 def draw_columns(case: Case, n_rows: int, rng: np.random.Generator) -> Array:
@@ -249,6 +256,8 @@ def draw_columns(case: Case, n_rows: int, rng: np.random.Generator) -> Array:
     X = rng.uniform(-1.0, 1.0, size=shape)
     if case.columns in RARE:
         X[:, ::2] = rng.uniform(size=X[:, ::2].shape) < RARE[case.columns]
+    if case.columns == "narrow":
+        X[:, -1] = NARROW[0] + NARROW[1] * X[:, -1]
     if case.columns == "levels":
         start, stop = case.factor
         sizes = 1.0 / np.arange(1, stop - start + 2)

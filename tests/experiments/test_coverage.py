@@ -30,10 +30,13 @@ COUNTS = Case("poisson", 6000, 3, 10.0, wrong=True, robust=True)
         SKEWED,
         Case("linear", 500, 3, 1.0),
         Case("linear", 1000, 10, 1.0),
+        Case("logistic", 5000, 5, 0.3, columns="narrow"),
+        Case("poisson", 5000, 5, 0.3, columns="narrow"),
     ],
     ids=[
         *("logistic", "poisson", "linear", "unequal variances", "too many counts", "skewed"),
         *("few rows", "few rows for the columns"),
+        *("narrow column", "counts with a narrow column"),
     ],
 )
 def test_intervals_cover(case):
@@ -139,7 +142,7 @@ def test_every_family_relation_and_design_has_a_line():
     assert {one.family for one in found} == set(FAMILIES)
     assert {one.adjacency for one in found} == {"zero_out", "add_remove", "replace_one"}
     assert {one.columns for one in found} == {
-        *("even", "correlated", "skewed", "reference", "levels"),
+        *("even", "correlated", "skewed", "reference", "levels", "narrow"),
         *RARE,
     }
     assert len({one.label for one in found}) == len(found)

@@ -29,7 +29,7 @@ from dpglm.problem import (
     Squared,
 )
 from dpglm.solvers import Auto, NewtonRaphson, run
-from dpglm.solvers.second_order import newton_raphson_settings
+from dpglm.solvers.second_order import newton_raphson_settings, posterior
 from dpglm.solvers.second_order.newton_raphson_settings import hessian_noise
 from tests.audit.attack import released_sums
 
@@ -267,3 +267,25 @@ def test_without_an_intercept_it_starts_near_the_constant_model(level):
     found = run(plan, prepare_rows(X, y, data), SeededNoise(0)).w
     slopes = X.T @ (np.exp(X @ found) - y) / y.sum()
     np.testing.assert_allclose(slopes, 0.0, atol=2e-3)
+
+
+def test_constant_columns_keep_their_prior(monkeypatch):
+    """Planted: noise in the curvature of a constant column is taken for information."""
+
+    def shares_of_prior(n_fits=6):
+        """Return the standard errors of the constant column over the prior's."""
+        X, y = make_data(Poisson(), n=5000)
+        X[:, -1] = -0.2
+        for seed in range(n_fits):
+            budget, scales = GaussianDP(0.3), (math.inf,) * 3
+            found = solve(
+                X, y, Problem(Poisson()), budget, seed=seed, inference="model", prior_scales=scales
+            ).uncertainty
+            own = (found.sampling + found.privacy)[2, 2] / found.prior[2, 2]
+            # The intercept's prior is at the mean of the columns.
+            assert (np.linalg.eigvalsh(found.prior) > 0.0).all()
+            yield math.sqrt(own)
+
+    assert list(shares_of_prior()) == pytest.approx([1.0] * 6)
+    monkeypatch.setattr(posterior, "FAR", -math.inf)
+    assert min(shares_of_prior()) < 0.5

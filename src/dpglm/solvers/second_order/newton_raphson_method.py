@@ -49,8 +49,8 @@ from dpglm.solvers.uncertainty import (
 )
 
 _DRIFT = 2.0  # In standard deviations of its noise.
-# Clipping threshold of slopes when their standard deviation is released, in units of that of the
-# constant model; chosen by ``python -m experiments.newton_raphson``.
+# Clipping threshold of slopes when their deviation is released, in units of the constant model's;
+# chosen by ``python -m experiments.newton_raphson``.
 _FAR_SLOPE = 16.0
 _REQUIRED = frozenset({"targets", "moments", "approach", "first Hessians", "Hessian"})
 
@@ -75,6 +75,7 @@ class NewtonRaphsonState:
     prior: posterior.Prior | None = None
     ahead: posterior.Prior | None = None  # Prior of the way from w.
     columns: Floats | None = None  # From coordinates to standardised columns.
+    shown: Floats | None = None  # Removes effects of columns with a curvature below its noise.
     last: tuple[Floats, Floats, float] | None = None
     # Points of the last scores, and these scores.
     visited: tuple[Floats, ...] = ()
@@ -174,7 +175,6 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
     @property
     def _pooled_noise(self) -> float:
         """Standard deviation of the noise in the mean of the pooled scores, in units of slopes."""
-        # The noise in all pooled scores is alike.
         last = self.declared.get("last") or self.declared["final"]
         return last.noise_std / (math.sqrt(self.n_pooled) * self.data.n_rows)
 
@@ -201,8 +201,8 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         # The noise in the mean of the scores, and in the Hessian times the way.
         score = scores.reach * self.declared["final"].noise_std / self.data.n_rows
         hessian, one = self._noise_of_hessian(scores), np.eye(len(way))
-        noise = 1.0 / len(state.visited) * score**2 * one
-        noise = noise + hessian**2 * (way @ way * one + np.outer(way, way)) / 2.0
+        noise = 0.5 * hessian**2 * (way @ way * one + np.outer(way, way))
+        noise += score**2 / len(state.visited) * one
         return back @ self._sampling(state) @ back.T, back @ noise @ back.T
 
     def _sampling(self, state: NewtonRaphsonState) -> Floats:
@@ -210,9 +210,9 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         if self.inference == "robust" and state.products is not None:
             return state.products / self.data.n_rows
         # Without a release of its own, the variance of scores is taken to be their curvature.
-        variance = state.matrix if state.variance is None else state.variance
-        assert variance is not None
-        return self._scale(state) * variance / self.data.n_rows
+        variance = present(state.matrix if state.variance is None else state.variance)
+        scale = self._dispersion(state) or self.problem.loss.dispersion or 1.0
+        return scale * variance / self.data.n_rows
 
     def _posterior(self, state: NewtonRaphsonState) -> posterior.Posterior:
         """Return the belief about the parameter in the basis, from the pooled scores.
@@ -221,8 +221,10 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         A first point with a value unlike that of later ones, along the way to them, is left
         out, and half of the points stay. A difference that stays is counted as an error.
         """
-        total, penalty = self._curvature(state)
-        visited, found = np.array(state.visited), np.array(state.found)
+        (total, penalty), prior = self._curvature(state), present(state.prior)
+        shown = present(state.shown)
+        visited, found = np.array(state.visited) @ shown.T, np.array(state.found)
+        seen = posterior.Prior(*(shown @ one @ shown.T for one in (prior.declared, prior.usual)))
         pooled, first = visited @ present(state.hessian).mean - found, 0
         noise = self.declared["last"].noise_std * present(state.scores).reach / self.data.n_rows
         noise *= noise
@@ -238,9 +240,12 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
                 break
             first += 1
         error = error + noise / (len(visited) - first) * np.eye(len(total))
-        center = visited[first:].mean(axis=0)
-        mean = pooled[first:].mean(axis=0)
-        return present(state.prior).updated(present(state.hessian), penalty, error, mean, center)
+        center, mean = visited[first:].mean(axis=0), pooled[first:].mean(axis=0)
+        belief = seen.updated(present(state.hessian), penalty, error, mean, center)
+        # Effects of hidden columns stay where the approach has left them.
+        best = belief.mean + state.visited[-1] - shown @ state.visited[-1]
+        covariance = belief.covariance + prior.declared - seen.declared
+        return posterior.Posterior(best, covariance, belief.gain)
 
     def _approached(
         self, state: NewtonRaphsonState, g: Floats, noise: float
@@ -262,10 +267,6 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         left += missed * length**2 / len(way) * np.eye(len(way))
         return way, dataclasses.replace(state, ahead=dataclasses.replace(prior, declared=left))
 
-    def _scale(self, state: NewtonRaphsonState) -> float:
-        """Return the dispersion of a right model, estimated, known or 1."""
-        return self._dispersion(state) or self.problem.loss.dispersion or 1.0
-
     def _dispersion(self, state: NewtonRaphsonState) -> float | None:
         """Return the estimated dispersion of a right model, if scores were released for it."""
         if state.products is None or self.inference == "robust":
@@ -286,16 +287,16 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         v = basis.inverse @ state.w
         is_final = state.step >= sum(self.first_steps)
         if state.step in np.cumsum(self.first_steps):
-            state = self._with_hessian(state, scores, basis, oracle)
+            state = self._with_hessian(state, oracle)
         is_last = self.inference is not None and state.step + 1 == self.n_steps
         declared = self.declared["last" if is_last else "final" if is_final else "approach"]
-        of_rows = oracle if is_final else self._of_first_rows(state, oracle)
-        asked_rows = self.data.n_rows if is_final else self._n_asked
-        noise_std = declared.noise_std * scores.reach / asked_rows
+        noise_std = declared.noise_std * scores.reach
+        noise_std /= self.data.n_rows if is_final else self._n_asked
         if is_last:
-            g, state = self._ask_last(state, scores, oracle, v)
+            g, state = self._ask_last(state, oracle, v)
         else:
-            g = scores.mean_score(of_rows, declared, v)
+            rows = oracle if is_final else self._of_first_rows(state, oracle)
+            g = scores.mean_score(rows, declared, v)
         if is_final:
             state = dataclasses.replace(state, visited=(*state.visited, v), found=(*state.found, g))
         if self.inference is None:
@@ -311,8 +312,7 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
             length = math.sqrt(max(float(way @ present(state.moments).mean @ way), 0.0))
         step_size = 1.0 / max(1.0, length / self.longest_step)
         w = state.w + step_size * (w - state.w)
-        moved = min(length, self.longest_step)
-        state = dataclasses.replace(state, step=state.step + 1, w=w, moved=moved)
+        state = dataclasses.replace(state, step=state.step + 1, w=w, moved=step_size * length)
         if state.step == self.n_steps and "score moments" in self.declared:
             v, at = basis.inverse @ w, scores
             products = at.mean_score_products(oracle, self.declared["score moments"], v)
@@ -321,19 +321,17 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
             products = likelihood.stabilized(products, noise, v, basis.inverse[:, -1])
             state = dataclasses.replace(state, products=products)
         if state.step == self.n_steps and self.inference is not None:
-            w = basis.vectors @ self._posterior(state).mean
-            state = dataclasses.replace(state, w=w)
+            state = dataclasses.replace(state, w=basis.vectors @ self._posterior(state).mean)
         noise_norm = noise_std * math.sqrt(self.data.n_columns)
-        info = StepInfo(state.step, step_size, float(np.linalg.norm(g)), noise_norm)
-        return state, info
+        return state, StepInfo(state.step, step_size, float(np.linalg.norm(g)), noise_norm)
 
     def _ask_last(
-        self, state: NewtonRaphsonState, scores: ClippedScores, oracle: Oracle, v: Floats
+        self, state: NewtonRaphsonState, oracle: Oracle, v: Floats
     ) -> tuple[Floats, NewtonRaphsonState]:
         """Release the last score, and the shares of rows on which limits bind."""
         # Without this release slopes are clipped at their own bound, which changes nothing.
         cuts_slopes = "slopes" in self.declared
-        g, met, errors = scores.mean_score_and_limits(
+        g, met, errors = present(state.scores).mean_score_and_limits(
             oracle, self.declared["last"], v, present(state.columns), cuts_slopes=cuts_slopes
         )
         noise = self.declared["targets"].noise_std
@@ -366,14 +364,9 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
             state = dataclasses.replace(state, hessian=hessian, matrix=hessian.mean)
         return dataclasses.replace(state, last=(v, g, noise))
 
-    def _with_hessian(
-        self,
-        state: NewtonRaphsonState,
-        scores: ClippedScores,
-        basis: Basis,
-        oracle: Oracle,
-    ) -> NewtonRaphsonState:
+    def _with_hessian(self, state: NewtonRaphsonState, oracle: Oracle) -> NewtonRaphsonState:
         """Release the Hessian at w, the last one with the variance of scores if needed."""
+        scores, basis = present(state.scores), present(state.basis)
         v, level = basis.inverse @ state.w, basis.inverse[:, -1]
         is_last = state.step == sum(self.first_steps)
         asked = self.declared["Hessian"] if is_last else self.declared["first Hessians"]
@@ -393,7 +386,20 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
             variance = posterior.noisy_hessian(own, 2.0 * noise, kept).mean
             state = dataclasses.replace(state, variance=variance)
         hessian = posterior.noisy_hessian(seen, noise, kept)
-        return dataclasses.replace(state, hessian=hessian, matrix=hessian.mean, last=None)
+        state = dataclasses.replace(state, hessian=hessian, matrix=hessian.mean, last=None)
+        return dataclasses.replace(state, shown=self._shown(state, noise))
+
+    def _shown(self, state: NewtonRaphsonState, noise: float) -> Floats:
+        """Return the map that removes effects of columns with a curvature below its noise.
+
+        Their priors are unlimited, and steps along them would divide noise by noise.
+        """
+        shown, (total, _) = np.eye(self.data.n_columns), self._curvature(state)
+        for place in np.flatnonzero(np.isinf(self.prior_scales or ())):
+            way, effect = present(state.columns)[:, place], present(state.basis).vectors[place]
+            if way @ total @ way <= posterior.FAR * noise * (way @ way):
+                shown -= np.outer(way, effect) / (effect @ way)
+        return shown
 
     @property
     def _n_asked(self) -> int:
@@ -420,11 +426,9 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         slope = loss.slope_bound_on(math.inf, low, high)
         if square is not None:
             # A known dispersion is one count, which exceeds small means by far.
-            wanted = self.limits.slope * math.sqrt(square) + (loss.dispersion or 0.0)
-            slope = min(slope, wanted)
+            slope = min(slope, self.limits.slope * math.sqrt(square) + (loss.dispersion or 0.0))
         largest = min(loss.smoothness_on(math.inf, low, high), self.limits.curvature * bend)
-        few = self._of_first_rows(state, oracle)
-        moments, noise, by = self._moments(few)
+        moments, noise, by = self._moments(self._of_first_rows(state, oracle))
         basis = basis_from_moments(moments, noise, data)
         own, prior, columns = None, None, None
         if self.inference is not None:
@@ -434,8 +438,7 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
             w, basis = by.parameter(w, data), by.basis(basis, data)
         if self.full_weights:
             # So that no row is longer than the limits.
-            most = basis.longest(data)
-            factor = self.limits.longest / most
+            factor = self.limits.longest / basis.longest(data)
             basis = Basis(factor * basis.vectors, basis.inverse / factor)
             if own is not None and prior is not None:
                 own, prior = own.scaled(factor**2), prior.scaled(factor**-2)
@@ -455,10 +458,7 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         return dataclasses.replace(state, hessian=own.scaled(bend), matrix=bend * own.mean)
 
     def _moments(self, oracle: Oracle) -> tuple[Floats, float, Columns | None]:
-        """Release second moments, with intervals in columns with the right bounds.
-
-        Returned with the standard deviation of their noise, and the columns where these differ.
-        """
+        """Release second moments; return them, their noise, and columns with the right bounds."""
         data, last = self.data, self.declared["moments"]
         constant = constant_column(data)
         if "columns" not in self.declared:
@@ -501,15 +501,17 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         usual_bound = data.row_norm / math.sqrt(data.n_features)
         features = slice(data.n_features)
         seen = np.sqrt(np.maximum(variances[features], 0.0))
-        declared, usual = posterior.prior_deviations(seen, usual_bound, scales)
-        if data.intercept > 0.0:
-            of_intercept = posterior.PRIOR_INTERCEPT / data.intercept
-            declared, usual = np.append(declared, of_intercept), np.append(usual, of_intercept)
-
-        def in_basis(scales: Floats) -> Floats:
-            return np.asarray((basis.inverse * scales**2) @ basis.inverse.T)
-
+        # Lower estimates: a column that noise hides may have a large effect per unit.
+        low = np.maximum(variances[features] - 2.0 * unit * noise, unit * noise / posterior.FAR)
+        declared, usual = posterior.prior_deviations(np.sqrt(low), usual_bound, scales)
         means = found.mean[-1, features] * constant / total
+
+        def in_basis(deviations: Floats) -> Floats:
+            of_intercept = posterior.PRIOR_INTERCEPT / (data.intercept or 1.0)
+            level = of_intercept * basis.inverse[:, features.stop :]
+            root = np.column_stack([basis.columns(means, 1.0 / deviations, data), level])
+            return np.asarray(root @ root.T)
+
         columns = basis.columns(means, np.maximum(seen, posterior.LEAST * usual_bound), data)
         return basis, own, posterior.Prior(in_basis(declared), in_basis(usual)), columns
 
@@ -517,12 +519,10 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         basis, (sampling, privacy) = present(state.basis), self._covariance(state)
         noise, uncertainty, precision = None, None, None
         if likelihood.is_quadratic(self.problem):
-            noise = NoiseCovariance(privacy).mapped(basis.inverse)
-            if noise.is_finite:
+            own = NoiseCovariance(privacy).mapped(basis.inverse)
+            if own.is_finite:
                 # The last step was no longer than this, however small the curvature is.
-                noise = noise.at_most(self.longest_step**2).mapped(basis.vectors)
-            else:
-                noise = None
+                noise = own.at_most(self.longest_step**2).mapped(basis.vectors)
         if self.inference is not None:
             uncertainty = Uncertainty(
                 state.w,
