@@ -281,7 +281,7 @@ def unchecked(plan: Plan, **changes: Any) -> Plan:
     return changed
 
 
-def kept_noise(seen: Any, noise: float, _kept: Any = None) -> NoisyMatrix:
+def kept_noise(seen: Any, noise: float, *_: Any) -> NoisyMatrix:
     """Return a noisy Hessian as it is, with eigenvalues raised to a small positive number."""
     values, directions = np.linalg.eigh(seen)
     deviations = np.full(seen.shape, noise / np.sqrt(2.0))

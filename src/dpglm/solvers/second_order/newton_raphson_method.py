@@ -163,6 +163,9 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         if self.full_weights:
             # The longest row, of columns at their bounds, is within the limits.
             slope *= (data.row_norm * scale + 1.0) / self.limits.longest
+        else:
+            # Rows of usual length may be beyond them.
+            bend *= min(self.limits.longest / math.sqrt(data.n_columns), 1.0)
         held = data.typical_weight * bend
         held += self.problem.regularizer.strong_convexity * scale**2
         return slope * self._pooled_noise * scale / held if held > 0.0 else math.inf
@@ -381,11 +384,12 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
             return dataclasses.replace(state, matrix=matrix)
         indicators, last = self.indicators, self.data.intercept
         seen, kept = with_products_of_indicators(seen, basis, indicators, last)
+        known = np.linalg.qr(np.column_stack([level, v] if last > 0.0 else [v]))[0]
         for one in rest:
             own, _ = with_products_of_indicators(one, basis, indicators, last)
-            variance = posterior.noisy_hessian(own, 2.0 * noise, kept).mean
+            variance = posterior.noisy_hessian(own, 2.0 * noise, kept, known).mean
             state = dataclasses.replace(state, variance=variance)
-        hessian = posterior.noisy_hessian(seen, noise, kept)
+        hessian = posterior.noisy_hessian(seen, noise, kept, known)
         state = dataclasses.replace(state, hessian=hessian, matrix=hessian.mean, last=None)
         return dataclasses.replace(state, shown=self._shown(state, noise))
 

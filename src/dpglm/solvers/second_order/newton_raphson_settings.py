@@ -39,9 +39,11 @@ NEGLIGIBLE, _BEARABLE = 0.05, 0.6
 # Limits of rows grow as this power of the remaining room. Those of slopes and curvature grow as
 # half of it: noise in squared scores still vanishes.
 GROWTH = 0.4
-# Least squared limit of f |z|, in units of the mean squared length of rows; least clipping
-# threshold of curvature and slopes, in units of typical ones; and harmless noise in a Hessian.
-LEAST_LENGTH, LEAST_CUT, HARMLESS = 1.5, 3.0, 0.3
+# Least squared limit of f |z|, and limit of f |z|^2, in units of the mean squared length of rows;
+# least clipping threshold of curvature and slopes, in units of typical ones; and harmless noise in
+# a Hessian. Noise over signal in a score is ``clip / mean(min(1, clip / |z|))``, which falls with
+# the limit. Rows of rare levels are so long that most rows are shorter than half the mean.
+LEAST_LENGTH, _LEAST_SQUARE, LEAST_CUT, HARMLESS = 0.5, 1.5, 3.0, 0.3
 # Least clipping threshold of slopes, in standard deviations at the start, and of groups'
 # scores, in units of their mean length: without intervals, and under a right model or any, which a
 # clipping bias would shift.
@@ -75,7 +77,7 @@ def shares_of_hessian(n_columns: int) -> dict[str, float]:
     curvature is at most a quarter and ``square / clip`` the root of the least ``square``.
     """
     both = SHARES["Hessian"] + SHARES["final"]
-    ratio = 0.5**3 * math.sqrt(0.5 * LEAST_LENGTH * n_columns)
+    ratio = 0.5**3 * math.sqrt(0.5 * _LEAST_SQUARE * n_columns)
     return {"Hessian": both * ratio / (1.0 + ratio), "final": both / (1.0 + ratio)}
 
 
@@ -102,7 +104,7 @@ def rows_enough(mu: float, data: DataSpec, adjacency: Adjacency) -> int | None:
     """Return the number of rows that suffice for all but the last steps; None for all rows."""
     if not adjacency.n_is_public or data.groups is not None:
         return None
-    noise = 2.0 * LEAST_LENGTH * data.n_columns * _noise_of_hessian(mu, data, data.n_rows)
+    noise = 2.0 * _LEAST_SQUARE * data.n_columns * _noise_of_hessian(mu, data, data.n_rows)
     enough = max(math.ceil(data.n_rows * noise / NEGLIGIBLE), _ENOUGH_ROWS)
     return enough if 2 * enough <= data.n_rows else None
 
@@ -153,10 +155,10 @@ def limits(
     All limits exceed the least useful ones as long as noise stays negligible; that of rows grows
     half as fast if slopes are clipped as well.
     """
-    least = LEAST_LENGTH * data.n_columns
-    noise = 2.0 * least * _noise_of_hessian(mu, data, n_asked or data.n_rows)
+    least, square = LEAST_LENGTH * data.n_columns, _LEAST_SQUARE * data.n_columns
+    noise = 2.0 * square * _noise_of_hessian(mu, data, n_asked or data.n_rows)
     room = max(HARMLESS / noise, 1.0)
-    square, curvature = least * room**GROWTH, LEAST_CUT * room ** (GROWTH / 2.0)
+    square, curvature = square * room**GROWTH, LEAST_CUT * room ** (GROWTH / 2.0)
     # Noise over sampling error of a score, for rows of length 1 and slopes of 1.
     unit = 1.0 / (mu * math.sqrt(SHARES["final"] * data.n_rows))
     # Slopes of a balanced binary target vary as 1/4, in units of their square bound.

@@ -39,13 +39,15 @@ LEAST = 1e-3
 FAR = 5.0
 """Standard deviations that noise practically never exceeds, and slopes of counts rarely do."""
 # Noise makes the direction of least curvature, so the error of the Hessian along the estimate's own
-# way counts twice as much; with eigenvalues moved back, its variance is multiplied by the second
-# number. Chosen by ``python -m experiments.coverage``.
+# way counts twice as much; where eigenvalues were moved back, its variance is multiplied by the
+# second number. Chosen by ``python -m experiments.coverage``.
 _DOUBT, _DOUBT_OF_MOVED = 2.0, 13.0
 SCALE_GRID = np.concatenate([[0.0], np.geomspace(0.02, 5.0, 48)])
 """Grid of scales for the marginal likelihood of a term, in units of the usual scale."""
 SWEEPS = 4
 """Number of sweeps over the terms."""
+# Standard deviations of noise by which the curvature along a known direction differs from usual.
+_APART = 2.0
 _TINY = 1e-300
 PRIOR, PRIOR_INTERCEPT = 2.5, 10.0
 """Prior standard deviations of the change in score for one standard deviation of a column, and of
@@ -80,6 +82,7 @@ class NoisyMatrix:
     mean: Floats
     variances: Floats
     directions: Floats | None = None
+    n_known: int = 0  # Number of the first of them along which the Hessian was not shrunk.
 
     def scaled(self, factor: float) -> NoisyMatrix:
         """Return the matrix times a number."""
@@ -109,8 +112,13 @@ class NoisyMatrix:
         """Return the variance with which errors along the estimate's own way count."""
         if self.directions is None:
             return _DOUBT**2 * float(self.variances.mean())
-        along = way / max(float(np.linalg.norm(way)), _TINY)
-        return _DOUBT_OF_MOVED * float(along @ self.error_of(np.outer(along, along)) @ along)
+        along = self.directions.T @ way / max(float(np.linalg.norm(way)), _TINY)
+        doubts = np.full(self.variances.shape, _DOUBT_OF_MOVED)
+        doubts[: self.n_known] = doubts[:, : self.n_known] = _DOUBT**2
+        products = np.outer(along**2, along**2)
+        # Entries off the diagonal are there twice, as one number.
+        products += products - np.diag(np.diag(products))
+        return float((doubts * self.variances * products).sum())
 
     def with_secant(self, way: Floats, change: Floats, noise: float) -> NoisyMatrix:
         """Return the matrix given that ``matrix way`` is ``change``, with this noise variance."""
@@ -192,23 +200,43 @@ def whitened(moments: NoisyMatrix, noise: float) -> tuple[Floats, Floats, NoisyM
     )
 
 
-def noisy_hessian(seen: Floats, noise: float, kept: Floats | None = None) -> NoisyMatrix:
+def noisy_hessian(
+    seen: Floats, noise: float, kept: Floats | None = None, known: Floats | None = None
+) -> NoisyMatrix:
     """Return the posterior mean of a Hessian with symmetric normal noise, positive definite.
 
     By Tweedie's formula, the posterior covariance is that of the noise times the derivative of the
     mean: between two eigenvectors, the share of the gap that is left. ``kept`` is the share of
-    noise that is left in the products with each coordinate, by default 1.
+    noise that is left in the products with each coordinate, by default 1. The orthonormal columns
+    of ``known`` are directions that may have another curvature than all others: for elliptical
+    rows these are the parameter and the intercept, which a Hessian maps onto each other. Entries
+    among them stay, and their products with others are shrunk by the positive-part James-Stein
+    factor.
     """
-    values, directions = eigen(seen)
-    shares = np.ones_like(values) if kept is None else kept
-    found = isotonic_regression(without_repulsion(values, noise * math.sqrt(shares.mean()))).x
+    size, shares = len(seen), np.ones(len(seen)) if kept is None else kept
+    known = np.empty((size, 0)) if known is None else known
+    own = np.einsum("ij,ij->j", known, seen @ known)
+    known = known[:, np.abs(own - np.trace(seen) / size) > _APART * noise]
+    count, usual = known.shape[1], shares.mean()
+    others = np.linalg.qr(known, mode="complete")[0][:, count:]
+    values, turn = eigen(others.T @ seen @ others)
+    others = others @ turn
+    found = isotonic_regression(without_repulsion(values, noise * math.sqrt(usual))).x
     gaps = values[:, np.newaxis] - values
-    left = np.subtract.outer(found, found) / np.where(gaps == 0.0, 1.0, gaps)
+    across, left = others.T @ seen @ known, np.ones_like(seen)
+    left[count:, count:] = np.subtract.outer(found, found) / np.where(gaps == 0.0, 1.0, gaps)
+    expected = 0.5 * noise**2 * across.size * usual
+    factor = 1.0 - min(expected / max(float(np.vdot(across, across)), _TINY), 1.0)
+    left[count:, :count] = left[:count, count:] = factor
     variances = 0.5 * noise**2 * left
     np.fill_diagonal(variances, noise**2)
+    directions = np.hstack([known, others])
     along = directions.T**2 @ shares
-    variances *= np.outer(along, along) / shares.mean()
-    return _convex(NoisyMatrix((directions * found) @ directions.T, variances, directions))
+    variances *= np.outer(along, along) / usual
+    half = others @ (factor * across) @ known.T
+    mean = (others * found) @ others.T + half + half.T
+    mean += known @ (known.T @ seen @ known) @ known.T
+    return _convex(NoisyMatrix(mean, variances, directions, count))
 
 
 def whitened_hessian(seen: Floats, noise: float, like: Floats) -> NoisyMatrix:
