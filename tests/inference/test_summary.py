@@ -38,15 +38,20 @@ def with_estimates(params, errors):
     return Inference(estimates, own.certificate, own.scores)
 
 
-def counts_fit(shape, *, n=20_000, **options):
+def counts_fit(shape, **options):
     """Fit counts with the means of a model, which are the more skewed, the smaller the shape."""
+    return counts_model(shape, **options)[0].inference_
+
+
+def counts_model(shape, *, n=20_000, **options):
+    """Fit as ``counts_fit``; return the model, and the squared lengths of whitened rows."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, size=(n, 3))
     mean = np.exp(-0.5 + X @ [0.5, -0.5, 0.3])
     y = rng.poisson(mean if shape is None else mean * rng.gamma(shape, 1.0 / shape, n))
     facts = {"target_bounds": (0, 200), "feature_bounds": (-1, 1), "random_state": 0}
     model = PoissonRegressor(alpha=0.0, **(facts | {"inference": True} | options))
-    return model.fit(X, y).inference_
+    return model.fit(X, y), 1.0 + 3.0 * np.sum(X**2, axis=1)
 
 
 def test_summary_warns_of_clipped_residuals():
@@ -61,11 +66,15 @@ def test_summary_warns_of_clipped_residuals():
 
 
 def test_summary_states_share_of_down_weighted_rows():
-    inference = counts_fit(None)
-    said = " ".join(str(inference).split())
+    model, squares = counts_model(None)
+    said = " ".join(str(model.inference_).split())
     assert re.search(r"Limits, from released counts: \d+ % of the rows count less", said)
-    assert 0.1 < inference.estimates.binding.long < 0.5
-    assert 0.0 < inference.estimates.binding.lost < 0.1
+    found, limits = model.inference_.estimates.binding, model.solution_.plan.method.limits
+    # Coordinates whiten rows scaled to one length, in which long rows count less.
+    squares = 1.22 * squares
+    weights = np.minimum(1.0, np.minimum(limits.clip / squares**0.5, limits.square / squares))
+    assert found.long == pytest.approx(np.mean(weights < 1.0), abs=0.05)
+    assert found.lost == pytest.approx(np.mean(1.0 - weights), abs=0.03)
 
 
 def test_summary_states_if_residuals_are_unclipped():

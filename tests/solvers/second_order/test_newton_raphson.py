@@ -160,6 +160,9 @@ def test_pooling_is_worth_one_release_with_the_whole_budget():
         exact = run(plan, rows, SeededNoise(0))
     design = np.column_stack([X, np.ones(len(X))])
     bends = Logistic().curvature(design @ exact.w, y)
+    squares = np.einsum("ij,ij->i", design, design @ np.linalg.inv(design.T @ design / len(X)))
+    limits = plan.method.limits
+    bends *= np.minimum(1.0, np.minimum(limits.clip / squares**0.5, limits.square / squares))
     metric = (design * bends[:, None]).T @ design / len(X)
     moments = design.T @ design / len(X)
     # In the basis, where moments are the identity, a score's noise has one size in all directions.

@@ -221,6 +221,34 @@ def test_noisy_hessian_has_less_error_and_reports_it(size, spectrum):
     assert noisy_hessian(truth + 0.01, 0.0).mean == pytest.approx(truth + 0.01, abs=1e-3)
 
 
+def test_curvature_along_the_parameter_is_kept():
+    """Planted: it is moved to the curvature of other directions, far beyond its stated error."""
+    rng, size, noise = np.random.default_rng(7), 60, 0.1
+    way = rng.normal(size=size) / math.sqrt(size)
+    along = (way / np.linalg.norm(way))[:, np.newaxis]
+    truth = np.eye(size) - 0.8 * along @ along.T
+    deviations = np.full((size, size), noise / math.sqrt(2.0))
+    np.fill_diagonal(deviations, noise)
+    for known, most in ((along, 3.0), (None, math.inf)):
+        ratios = []
+        for _ in range(40):
+            found = noisy_hessian(truth + symmetric(size, deviations, rng), noise, None, known)
+            error = float((along.T @ (found.mean - truth) @ along).item())
+            stated = along.T @ found.error_of(along @ along.T) @ along
+            ratios.append(error / math.sqrt(float(stated.item())))
+        assert abs(np.mean(ratios)) < most
+        assert (abs(np.mean(ratios)) > 3.0) == (known is None)
+    # A direction with the usual curvature is estimated like all others.
+    seen = np.eye(size) + symmetric(size, deviations, rng)
+    usual = next(axis for axis in np.eye(size) if abs(axis @ seen @ axis - 1.0) < noise)
+    found = noisy_hessian(seen, noise, None, usual[:, np.newaxis])
+    np.testing.assert_allclose(found.mean, noisy_hessian(seen, noise).mean, atol=1e-12)
+    # One direction is always left to estimate.
+    for size in (1, 2):
+        hessian = noisy_hessian(np.diag([1.0, 3.0][:size]), 1e-3, None, np.eye(size))
+        assert np.isfinite(hessian.mean).all()
+
+
 def test_secants_follow_the_basis_of_independent_errors():
     """The same correction in turned coordinates is the turned correction."""
     rng = np.random.default_rng(6)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpglm import BinomialRegressor, GammaRegressor, LogisticRegression, PoissonRegressor
-from dpglm.solvers.second_order import posterior
+from dpglm.solvers.second_order import newton_raphson_settings, posterior
 from dpglm.solvers.second_order.newton_raphson_method import NewtonRaphsonMethod
 from tests.planted import kept_noise
 from tests.slowly import first_quickly
@@ -208,6 +208,46 @@ def test_numbers_keep_their_precision_next_to_many_levels(monkeypatch):
     assert errors() < 0.5
     monkeypatch.setattr(posterior, "noisy_hessian", kept_noise)
     assert errors() > 0.8
+
+
+def test_strong_effects_of_many_columns_are_covered(monkeypatch):
+    """Planted: the Hessian along the parameter is estimated like that of other directions."""
+    truth = np.linspace(-1.5, 1.5, 40)
+
+    def covered():
+        found = []
+        for seed in range(10):
+            rng = np.random.default_rng(seed)
+            X = rng.uniform(-1, 1, size=(15_000, 40))
+            y = (X @ truth + rng.logistic(size=len(X)) > 0).astype(int)
+            model = LogisticRegression(C=np.inf, classes=[0, 1], feature_bounds=(-1, 1))
+            model.set_params(epsilon=1.0, random_state=seed, inference=True)
+            low, high = model.fit(X, y).inference_.conf_int()[1:].T
+            found.append((low <= truth) & (truth <= high))
+        return np.mean(found)
+
+    assert covered() >= 0.91
+    sound = posterior.noisy_hessian
+    monkeypatch.setattr(posterior, "noisy_hessian", lambda *args: sound(*args[:3]))
+    assert covered() < 0.85
+
+
+def test_rare_levels_do_not_lengthen_other_intervals(monkeypatch):
+    """Planted: limits above the mean length, which few long rows make."""
+    rng = np.random.default_rng(0)
+    sizes = 1.0 / np.arange(1, 61)
+    levels = rng.choice(60, size=20_000, p=sizes / sizes.sum())[:, np.newaxis] == np.arange(1, 60)
+    X = np.hstack([rng.uniform(-1, 1, size=(20_000, 3)), levels])
+    y = (X[:, 0] + rng.logistic(size=len(X)) > 0).astype(int)
+
+    def median_error():
+        model = LogisticRegression(C=np.inf, classes=[0, 1], row_norm=2.0, inference=True)
+        model.set_params(epsilon=1.0, random_state=0)
+        return np.median(model.fit(X, y).inference_.standard_errors)
+
+    found = median_error()
+    monkeypatch.setattr(newton_raphson_settings, "LEAST_LENGTH", 1.5)
+    assert median_error() > 1.1 * found
 
 
 @pytest.mark.slow

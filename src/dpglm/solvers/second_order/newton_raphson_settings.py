@@ -42,8 +42,8 @@ GROWTH = 0.4
 # Least squared limit of f |z|, and limit of f |z|^2, in units of the mean squared length of rows;
 # least clipping threshold of curvature and slopes, in units of typical ones; and harmless noise in
 # a Hessian. Noise over signal in a score is ``clip / mean(min(1, clip / |z|))``, which falls with
-# the limit. Rows of rare levels are so long that most rows are shorter than half the mean.
-LEAST_LENGTH, _LEAST_SQUARE, LEAST_CUT, HARMLESS = 0.5, 1.5, 3.0, 0.3
+# the limit. Rows of rare levels are so long that most rows are shorter than the mean.
+LEAST_LENGTH, _LEAST_SQUARE, LEAST_CUT, HARMLESS = 0.75, 1.5, 3.0, 0.3
 # Least clipping threshold of slopes, in standard deviations at the start, and of groups'
 # scores, in units of their mean length: without intervals, and under a right model or any, which a
 # clipping bias would shift.
@@ -166,4 +166,6 @@ def limits(
     room = max(negligible * 0.5**2 / (unit**2 * least), 1.0)
     power = GROWTH / 2.0 if cuts_slopes else GROWTH
     clip = math.sqrt(min(least * room**power, square))
-    return Limits(clip, square, _cut(unit * clip, _SLOPES[inference]), curvature)
+    # Slopes have the threshold that fits rows of twice this squared length.
+    unit *= clip * math.sqrt(_LEAST_SQUARE / LEAST_LENGTH)
+    return Limits(clip, square, _cut(unit, _SLOPES[inference]), curvature)

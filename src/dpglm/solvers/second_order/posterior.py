@@ -39,9 +39,9 @@ LEAST = 1e-3
 FAR = 5.0
 """Standard deviations that noise practically never exceeds, and slopes of counts rarely do."""
 # Noise makes the direction of least curvature, so the error of the Hessian along the estimate's own
-# way counts twice as much; where eigenvalues were moved back, its variance is multiplied by the
-# second number. Chosen by ``python -m experiments.coverage``.
-_DOUBT, _DOUBT_OF_MOVED = 2.0, 13.0
+# way counts twice as much; with eigenvalues moved back, its variance is multiplied by the second
+# number. Chosen by ``python -m experiments.coverage``.
+_DOUBT, _DOUBT_OF_MOVED = 2.0, 22.0
 SCALE_GRID = np.concatenate([[0.0], np.geomspace(0.02, 5.0, 48)])
 """Grid of scales for the marginal likelihood of a term, in units of the usual scale."""
 SWEEPS = 4
@@ -82,7 +82,6 @@ class NoisyMatrix:
     mean: Floats
     variances: Floats
     directions: Floats | None = None
-    n_known: int = 0  # Number of the first of them along which the Hessian was not shrunk.
 
     def scaled(self, factor: float) -> NoisyMatrix:
         """Return the matrix times a number."""
@@ -112,13 +111,8 @@ class NoisyMatrix:
         """Return the variance with which errors along the estimate's own way count."""
         if self.directions is None:
             return _DOUBT**2 * float(self.variances.mean())
-        along = self.directions.T @ way / max(float(np.linalg.norm(way)), _TINY)
-        doubts = np.full(self.variances.shape, _DOUBT_OF_MOVED)
-        doubts[: self.n_known] = doubts[:, : self.n_known] = _DOUBT**2
-        products = np.outer(along**2, along**2)
-        # Entries off the diagonal are there twice, as one number.
-        products += products - np.diag(np.diag(products))
-        return float((doubts * self.variances * products).sum())
+        along = way / max(float(np.linalg.norm(way)), _TINY)
+        return _DOUBT_OF_MOVED * float(along @ self.error_of(np.outer(along, along)) @ along)
 
     def with_secant(self, way: Floats, change: Floats, noise: float) -> NoisyMatrix:
         """Return the matrix given that ``matrix way`` is ``change``, with this noise variance."""
@@ -209,14 +203,14 @@ def noisy_hessian(
     mean: between two eigenvectors, the share of the gap that is left. ``kept`` is the share of
     noise that is left in the products with each coordinate, by default 1. The orthonormal columns
     of ``known`` are directions that may have another curvature than all others: for elliptical
-    rows these are the parameter and the intercept, which a Hessian maps onto each other. Entries
-    among them stay, and their products with others are shrunk by the positive-part James-Stein
-    factor.
+    rows these are the parameter and the intercept, which a Hessian maps onto each other. If their
+    curvature exceeds or falls below the mean by more than noise does, entries among them stay, and
+    their products with others are shrunk by the positive-part James-Stein factor.
     """
     size, shares = len(seen), np.ones(len(seen)) if kept is None else kept
     known = np.empty((size, 0)) if known is None else known
     own = np.einsum("ij,ij->j", known, seen @ known)
-    known = known[:, np.abs(own - np.trace(seen) / size) > _APART * noise]
+    known = known[:, np.abs(own - np.trace(seen) / size) > _APART * noise][:, : size - 1]
     count, usual = known.shape[1], shares.mean()
     others = np.linalg.qr(known, mode="complete")[0][:, count:]
     values, turn = eigen(others.T @ seen @ others)
@@ -236,7 +230,7 @@ def noisy_hessian(
     half = others @ (factor * across) @ known.T
     mean = (others * found) @ others.T + half + half.T
     mean += known @ (known.T @ seen @ known) @ known.T
-    return _convex(NoisyMatrix(mean, variances, directions, count))
+    return _convex(NoisyMatrix(mean, variances, directions))
 
 
 def whitened_hessian(seen: Floats, noise: float, like: Floats) -> NoisyMatrix:
