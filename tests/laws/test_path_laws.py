@@ -18,10 +18,31 @@ _COLUMNS = {"reference", "formula", "interaction", "monotone"}
 _CSV = {"separator", "decimal", "thousands", "encoding"}
 _BESIDE = {"exposure", "offset", "trials"}
 TEXTS = {
-    "ate": {"delta", "groups", "treatment", "outcome", "adjust", "part"},
-    "describe": {"columns", "two_way", "by", "bins", "bounds", "delta", "groups", "part", "where"}
+    "ate": {"label", "delta", "groups", "treatment", "outcome", "adjust", "part"},
+    "describe": {
+        "label",
+        "columns",
+        "two_way",
+        "by",
+        "bins",
+        "bounds",
+        "delta",
+        "groups",
+        "part",
+        "where",
+    }
     | _CSV,
-    "evaluate": {"target", "target_bounds", "by", "levels", "delta", "groups", "part", "where"}
+    "evaluate": {
+        "label",
+        "target",
+        "target_bounds",
+        "by",
+        "levels",
+        "delta",
+        "groups",
+        "part",
+        "where",
+    }
     | _BESIDE
     | _CSV,
     "audit": {"settings", "solver", "solver_settings", "delta"},
@@ -30,13 +51,13 @@ TEXTS = {
     | _BESIDE
     | _CSV,
     "ledger create": {"data", "fingerprint", "delta"},
-    "moments": {"columns", "terms", "delta", "groups", "part"},
+    "moments": {"label", "columns", "terms", "delta", "groups", "part"},
     "plan": {"target", "settings", "delta", "groups", "exposure", "exposure_bounds", "trials"}
     | _COLUMNS,
     "predict": {"keep", "exposure", "offset"} | _CSV,
     "regress": {"formula", "penalty"},
     "schema": {"target"} | _CSV,
-    "study": {"part"},
+    "study": {"label", "part"},
 }
 # A valid value of each required option that is not a path.
 REQUIRED = {
