@@ -4,10 +4,10 @@ from benchmarks.size import counts
 
 LIMITS = {
     "files": 270,
-    "classes": 637,
+    "classes": 633,
     "abstract classes": 47,
-    "lines": 78_824,
-    "code lines": 48_870,
+    "lines": 78_754,
+    "code lines": 48_808,
 }
 
 

@@ -155,17 +155,19 @@ def limits(
     All limits exceed the least useful ones as long as noise stays negligible; that of rows grows
     half as fast if slopes are clipped as well.
     """
-    least, square = LEAST_LENGTH * data.n_columns, _LEAST_SQUARE * data.n_columns
+    square = _LEAST_SQUARE * data.n_columns
+    # Under a wrong model, weights of rows change the estimand.
+    least = square if inference == "robust" else LEAST_LENGTH * data.n_columns
     noise = 2.0 * square * _noise_of_hessian(mu, data, n_asked or data.n_rows)
     room = max(HARMLESS / noise, 1.0)
-    square, curvature = square * room**GROWTH, LEAST_CUT * room ** (GROWTH / 2.0)
+    longest, curvature = square * room**GROWTH, LEAST_CUT * room ** (GROWTH / 2.0)
     # Noise over sampling error of a score, for rows of length 1 and slopes of 1.
     unit = 1.0 / (mu * math.sqrt(SHARES["final"] * data.n_rows))
     # Slopes of a balanced binary target vary as 1/4, in units of their square bound.
     negligible = 0.5 if inference == "robust" else NEGLIGIBLE
     room = max(negligible * 0.5**2 / (unit**2 * least), 1.0)
     power = GROWTH / 2.0 if cuts_slopes else GROWTH
-    clip = math.sqrt(min(least * room**power, square))
-    # Slopes have the threshold that fits rows of twice this squared length.
-    unit *= clip * math.sqrt(_LEAST_SQUARE / LEAST_LENGTH)
-    return Limits(clip, square, _cut(unit, _SLOPES[inference]), curvature)
+    clip = math.sqrt(min(least * room**power, longest))
+    # Slopes have the threshold that fits the longer rows of ``square``.
+    unit *= clip * math.sqrt(square / least)
+    return Limits(clip, longest, _cut(unit, _SLOPES[inference]), curvature)
