@@ -43,7 +43,7 @@ GROWTH = 0.4
 # least clipping threshold of curvature and slopes, in units of typical ones; and harmless noise in
 # a Hessian. Noise over signal in a score is ``clip / mean(min(1, clip / |z|))``, which falls with
 # the limit. Rows of rare levels are so long that most rows are shorter than the mean.
-LEAST_LENGTH, _LEAST_SQUARE, LEAST_CUT, HARMLESS = 0.75, 1.5, 3.0, 0.3
+LEAST_LENGTH, LEAST_SQUARE, LEAST_CUT, HARMLESS = 0.75, 1.5, 3.0, 0.3
 # Least clipping threshold of slopes, in standard deviations at the start, and of groups'
 # scores, in units of their mean length: without intervals, and under a right model or any, which a
 # clipping bias would shift.
@@ -77,7 +77,7 @@ def shares_of_hessian(n_columns: int) -> dict[str, float]:
     curvature is at most a quarter and ``square / clip`` the root of the least ``square``.
     """
     both = SHARES["Hessian"] + SHARES["final"]
-    ratio = 0.5**3 * math.sqrt(0.5 * _LEAST_SQUARE * n_columns)
+    ratio = 0.5**3 * math.sqrt(0.5 * LEAST_SQUARE * n_columns)
     return {"Hessian": both * ratio / (1.0 + ratio), "final": both / (1.0 + ratio)}
 
 
@@ -104,7 +104,7 @@ def rows_enough(mu: float, data: DataSpec, adjacency: Adjacency) -> int | None:
     """Return the number of rows that suffice for all but the last steps; None for all rows."""
     if not adjacency.n_is_public or data.groups is not None:
         return None
-    noise = 2.0 * _LEAST_SQUARE * data.n_columns * _noise_of_hessian(mu, data, data.n_rows)
+    noise = 2.0 * LEAST_SQUARE * data.n_columns * _noise_of_hessian(mu, data, data.n_rows)
     enough = max(math.ceil(data.n_rows * noise / NEGLIGIBLE), _ENOUGH_ROWS)
     return enough if 2 * enough <= data.n_rows else None
 
@@ -155,7 +155,7 @@ def limits(
     All limits exceed the least useful ones as long as noise stays negligible; that of rows grows
     half as fast if slopes are clipped as well.
     """
-    square = _LEAST_SQUARE * data.n_columns
+    square = LEAST_SQUARE * data.n_columns
     # Under a wrong model, weights of rows change the estimand.
     least = square if inference == "robust" else LEAST_LENGTH * data.n_columns
     noise = 2.0 * square * _noise_of_hessian(mu, data, n_asked or data.n_rows)

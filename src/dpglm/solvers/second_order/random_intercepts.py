@@ -205,7 +205,7 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         scales = np.repeat(np.sqrt(shares[1:]), self._sizes)
         scores = dataclasses.replace(unit, basis=basis, scales=scales)
         grown = max(1.0, settings.NEGLIGIBLE / ratio) ** (settings.GROWTH / 2.0)
-        length = math.sqrt(settings.LEAST_LENGTH * shares[0] + 1.0 - shares[0])
+        length = math.sqrt(settings.LEAST_SQUARE * shares[0] + 1.0 - shares[0])
         slopes, bends = scores.bounds(loss, np.linspace(-20.0, 20.0, 401))
         clip = float(slope[0]) * length * grown
         most = clip * float((bends / slopes).max())
