@@ -6,8 +6,8 @@ LIMITS = {
     "files": 270,
     "classes": 633,
     "abstract classes": 47,
-    "lines": 78_754,
-    "code lines": 48_808,
+    "lines": 78_751,
+    "code lines": 48_807,
 }
 
 

