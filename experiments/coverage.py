@@ -309,7 +309,7 @@ def cases() -> list[Case]:
         ]
     found += [*_wide_bounds(), *_small_tables()]
     found += [*_hard_for_newton_raphson(), *_hard_for_least_squares(), *_rare_references()]
-    found += _strong_signals()
+    found += _many_columns()
     found += [*_uneven_levels(), *_narrow_columns()]
     others = [name for name in FAMILIES if name not in {one.family for one in found}]
     return [*found, *(Case(name, 20_000, 10, 1.0) for name in others)]
@@ -346,9 +346,10 @@ def _hard_for_newton_raphson() -> list[Case]:
     return lines
 
 
-def _strong_signals() -> list[Case]:
-    """Many columns with effects: scores have standard deviations of 3.9 and 5.0."""
-    return [Case("logistic", 20_000, 60, 1.0), Case("logistic", 50_000, 100, 1.0)]
+def _many_columns() -> list[Case]:
+    """Many columns with strong effects (deviations of scores of 3.9 and 5.0), or little budget."""
+    sizes = (20_000, 60, 1.0), (50_000, 100, 1.0), (5_000, 20, 0.3), (2_000, 10, 0.3)
+    return [Case("logistic", *size) for size in sizes]
 
 
 def _rare_references() -> list[Case]:

@@ -260,7 +260,7 @@ class PrivateFit(BudgetParameters, own_first=False):
         private: for "add_remove", and with ``groups`` for "replace_one". A fit without it uses the
         true number, with a warning.
     n_groups : int, optional
-        Public number of groups, for ``plan`` and ``fit`` with ``groups``. As for ``n_rows``.
+        Public number of groups, for ``plan`` and ``fit`` with ``groups``; like ``n_rows``.
     max_rows_per_group : int, optional
         Maximum number of rows used per group; larger groups are subsampled at random in each fit.
         Default: all rows.

@@ -30,6 +30,7 @@ from dpglm.problem import (
 )
 from dpglm.solvers import Auto, NewtonRaphson, run
 from dpglm.solvers.second_order import newton_raphson_settings, posterior
+from dpglm.solvers.second_order.newton_raphson_method import NewtonRaphsonMethod
 from dpglm.solvers.second_order.newton_raphson_settings import hessian_noise
 from tests.audit.attack import released_sums
 
@@ -292,3 +293,31 @@ def test_constant_columns_keep_their_prior(monkeypatch):
     assert list(shares_of_prior()) == pytest.approx([1.0] * 6)
     monkeypatch.setattr(posterior, "FAR", -math.inf)
     assert min(shares_of_prior()) < 0.5
+
+
+@pytest.mark.parametrize(("n", "d", "mu"), [(2000, 10, 0.08), (5000, 20, 0.08), (20_000, 30, 0.03)])
+def test_little_budget_hides_no_columns_that_vary(n, d, mu, monkeypatch):
+    """Planted: a column is hidden if noise explains its curvature, whatever its variance is."""
+
+    def most_and_hidden():
+        """Return the median standard error over that without declared limits; hidden columns."""
+        X, y = make_data(Logistic(), n=n, d=d)
+        found = [
+            solve(
+                X, y, Problem(Logistic()), GaussianDP(mu), inference="model", prior_scales=scales
+            ).uncertainty
+            for scales in ((math.inf,) * d, None)
+        ]
+        errors, usual = (np.sqrt(np.diag(one.sampling + one.privacy)[:d]) for one in found)
+        prior = np.sqrt(np.diag(found[0].prior)[:d])
+        return np.median(errors) / np.median(usual), np.mean(errors > 0.999 * prior)
+
+    ratio, hidden = most_and_hidden()
+    assert ratio < 1.5
+    assert hidden < 0.2
+    sound = NewtonRaphsonMethod._coordinates
+    every = (np.ones(d),)
+    monkeypatch.setattr(
+        NewtonRaphsonMethod, "_coordinates", lambda *given: (*sound(*given)[:-1], *every)
+    )
+    assert most_and_hidden()[1] > 0.5

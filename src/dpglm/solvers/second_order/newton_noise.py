@@ -26,7 +26,7 @@ from dpglm.solvers.uncertainty import Floats, NoiseCovariance
 # Draws and difference for the curvature of several outputs.
 _DRAWS, _DIFFERENCE, _FARTHEST = 256, 1e-3, 30.0
 _LEAST_RATIO = 1e-12
-# Curvature is lowered by this many standard deviations. Of 1 and 2, it is the smaller one that
+# Curvature is lowered by this many standard deviations. It is the smaller one of 1 and 2 that
 # covers every term of ACS employment in at least 85 % at epsilon 0.1 to 1:
 # ``python -m experiments.additive_coverage --splits FOLDER``.
 _DOUBT = 2.0

@@ -75,7 +75,8 @@ class NewtonRaphsonState:
     prior: posterior.Prior | None = None
     ahead: posterior.Prior | None = None  # Prior of the way from w.
     columns: Floats | None = None  # From coordinates to standardised columns.
-    shown: Floats | None = None  # Removes effects of columns with a curvature below its noise.
+    hidden: Floats | None = None  # 1 for columns without measurable variance, else 0.
+    shown: Floats | None = None  # Removes effects of hidden columns with too little curvature.
     last: tuple[Floats, Floats, float] | None = None
     # Points of the last scores, and these scores.
     visited: tuple[Floats, ...] = ()
@@ -164,7 +165,7 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
             # The longest row, of columns at their bounds, is within the limits.
             slope *= (data.row_norm * scale + 1.0) / self.limits.longest
         else:
-            # Rows of usual length may be beyond them.
+            # Rows of the mean length count less if they are longer than the limits.
             bend *= min(self.limits.longest / math.sqrt(data.n_columns), 1.0)
         held = data.typical_weight * bend
         held += self.problem.regularizer.strong_convexity * scale**2
@@ -394,12 +395,12 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         return dataclasses.replace(state, shown=self._shown(state, noise))
 
     def _shown(self, state: NewtonRaphsonState, noise: float) -> Floats:
-        """Return the map that removes effects of columns with a curvature below its noise.
+        """Return the map that removes effects of hidden columns with a curvature below its noise.
 
         Their priors are unlimited, and steps along them would divide noise by noise.
         """
         shown, (total, _) = np.eye(self.data.n_columns), self._curvature(state)
-        for place in np.flatnonzero(np.isinf(self.prior_scales or ())):
+        for place in np.flatnonzero(np.isinf(self.prior_scales or 0.0) * present(state.hidden)):
             way, effect = present(state.columns)[:, place], present(state.basis).vectors[place]
             if way @ total @ way <= posterior.FAR * noise * (way @ way):
                 shown -= np.outer(way, effect) / (effect @ way)
@@ -436,7 +437,7 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         basis = basis_from_moments(moments, noise, data)
         own, prior, columns = None, None, None
         if self.inference is not None:
-            basis, own, prior, columns = self._coordinates(moments, noise, by)
+            basis, own, prior, columns, hidden = self._coordinates(moments, noise, by)
         w = score * constant_direction(moments, noise, basis, data)
         if by is not None:
             w, basis = by.parameter(w, data), by.basis(basis, data)
@@ -458,7 +459,7 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         state = dataclasses.replace(state, w=w, weight=weight, scores=scores, basis=basis)
         if own is None:
             return dataclasses.replace(state, matrix=bend * np.eye(data.n_columns))
-        state = dataclasses.replace(state, moments=own, prior=prior, columns=columns)
+        state = dataclasses.replace(state, moments=own, prior=prior, columns=columns, hidden=hidden)
         return dataclasses.replace(state, hessian=own.scaled(bend), matrix=bend * own.mean)
 
     def _moments(self, oracle: Oracle) -> tuple[Floats, float, Columns | None]:
@@ -479,8 +480,8 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
 
     def _coordinates(
         self, moments: Floats, noise: float, by: Columns | None
-    ) -> tuple[Basis, posterior.NoisyMatrix, posterior.Prior, Floats]:
-        """Return the basis, from noisy moments; second moments, prior and columns in it."""
+    ) -> tuple[Basis, posterior.NoisyMatrix, posterior.Prior, Floats, Floats]:
+        """Return a basis, and second moments, prior, columns and hidden columns, from moments."""
         data, scales = self.data, self.prior_scales
         if by is not None and scales is not None:
             # Those of columns with the right bounds.
@@ -505,19 +506,22 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         usual_bound = data.row_norm / math.sqrt(data.n_features)
         features = slice(data.n_features)
         seen = np.sqrt(np.maximum(variances[features], 0.0))
-        # Lower estimates: a column that noise hides may have a large effect per unit.
-        low = np.maximum(variances[features] - 2.0 * unit * noise, unit * noise / posterior.FAR)
-        declared, usual = posterior.prior_deviations(np.sqrt(low), usual_bound, scales)
+        # The variance of a hidden column is small against its bound, and explained by noise.
+        far = posterior.FAR
+        hidden = variances[features] <= min(far * unit * noise, usual_bound**2 / far)
+        low = np.where(hidden, math.sqrt(unit * noise / far), seen)
+        declared, usual = posterior.prior_deviations(low, usual_bound, scales)
         means = found.mean[-1, features] * constant / total
 
         def in_basis(deviations: Floats) -> Floats:
-            of_intercept = posterior.PRIOR_INTERCEPT / (data.intercept or 1.0)
-            level = of_intercept * basis.inverse[:, features.stop :]
+            level = posterior.PRIOR_INTERCEPT * basis.inverse[:, features.stop :]
+            level /= data.intercept or 1.0
             root = np.column_stack([basis.columns(means, 1.0 / deviations, data), level])
             return np.asarray(root @ root.T)
 
         columns = basis.columns(means, np.maximum(seen, posterior.LEAST * usual_bound), data)
-        return basis, own, posterior.Prior(in_basis(declared), in_basis(usual)), columns
+        prior = posterior.Prior(in_basis(declared), in_basis(usual))
+        return basis, own, prior, columns, hidden.astype(np.float64)
 
     def finish(self, state: NewtonRaphsonState) -> Outcome:
         basis, (sampling, privacy) = present(state.basis), self._covariance(state)

@@ -41,8 +41,8 @@ NEGLIGIBLE, _BEARABLE = 0.05, 0.6
 GROWTH = 0.4
 # Least squared limit of f |z|, and limit of f |z|^2, in units of the mean squared length of rows;
 # least clipping threshold of curvature and slopes, in units of typical ones; and harmless noise in
-# a Hessian. Noise over signal in a score is ``clip / mean(min(1, clip / |z|))``, which falls with
-# the limit. Rows of rare levels are so long that most rows are shorter than the mean.
+# a Hessian. A lower limit never raises noise over signal in a score, ``clip / mean(min(1, clip /
+# |z|))``. Few long rows, such as those of rare levels, determine the mean squared length.
 LEAST_LENGTH, LEAST_SQUARE, LEAST_CUT, HARMLESS = 0.75, 1.5, 3.0, 0.3
 # Least clipping threshold of slopes, in standard deviations at the start, and of groups'
 # scores, in units of their mean length: without intervals, and under a right model or any, which a
@@ -168,6 +168,6 @@ def limits(
     room = max(negligible * 0.5**2 / (unit**2 * least), 1.0)
     power = GROWTH / 2.0 if cuts_slopes else GROWTH
     clip = math.sqrt(min(least * room**power, longest))
-    # Slopes have the threshold that fits the longer rows of ``square``.
+    # The threshold of slopes fits rows up to ``square``: a lower limit of rows does not raise it.
     unit *= clip * math.sqrt(square / least)
     return Limits(clip, longest, _cut(unit, _SLOPES[inference]), curvature)

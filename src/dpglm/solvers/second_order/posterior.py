@@ -204,8 +204,8 @@ def noisy_hessian(
     noise that is left in the products with each coordinate, by default 1. The orthonormal columns
     of ``known`` are directions that may have another curvature than all others: for elliptical
     rows these are the parameter and the intercept, which a Hessian maps onto each other. If their
-    curvature exceeds or falls below the mean by more than noise does, entries among them stay, and
-    their products with others are shrunk by the positive-part James-Stein factor.
+    curvature differs from the mean by more than its noise, entries among them stay, and their
+    products with others are shrunk by the positive-part James-Stein factor.
     """
     size, shares = len(seen), np.ones(len(seen)) if kept is None else kept
     known = np.empty((size, 0)) if known is None else known
