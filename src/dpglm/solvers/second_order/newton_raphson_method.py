@@ -435,7 +435,7 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         largest = min(loss.smoothness_on(math.inf, low, high), self.limits.curvature * bend)
         moments, noise, by = self._moments(self._of_first_rows(state, oracle))
         basis = basis_from_moments(moments, noise, data)
-        own, prior, columns = None, None, None
+        own, prior, columns, hidden = None, None, None, None
         if self.inference is not None:
             basis, own, prior, columns, hidden = self._coordinates(moments, noise, by)
         w = score * constant_direction(moments, noise, basis, data)
