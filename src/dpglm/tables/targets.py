@@ -232,6 +232,7 @@ def read_target(entry: object) -> TargetColumn:
         kind = ("binary" if len(classes) == 2 else "classes") if classes else numbers
     if kind not in _TYPES:
         raise ValueError(f'"type" must be one of {", ".join(_TYPES)}, got {kind!r}')
+    _check_filled(entry, kind)
     document = {**entry, "type": "classes" if kind == "binary" else kind}
     found = decode(TargetColumn, document)  # type: ignore[type-abstract]
     if kind == "binary" and found.n_classes != 2:
@@ -244,12 +245,23 @@ def read_target(entry: object) -> TargetColumn:
 
 _TIMES = ("date", "duration")
 _NEEDED: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"categorical": ("categories",)} | dict.fromkeys(("numeric", *_TIMES), ("low", "high"))
+    dict.fromkeys(("numeric", *_TIMES), ("low", "high"))
+    | {"categorical": ("categories",), "count": ("high",)}
+    | dict.fromkeys(("binary", "classes"), ("classes",))
 )
 _DATES = frozenset({"low", "high", "missing", "knots"})
 _PARTS_KEY = "parts"
 _FORMS = ("categorical", "cyclic")
 _BY_FIELD: Mapping[str, str] = MappingProxyType({"categories": "categorical", "low": "numeric"})
+
+
+def _check_filled(entry: Mapping[str, Any], kind: Any) -> None:
+    """Check that an entry has the fields that its type needs."""
+    if lacking := [key for key in _NEEDED.get(str(kind), ()) if entry.get(key) in (None, [])]:
+        given = ", ".join(str(key) for key in entry if key not in ("name", "type")) or "none"
+        raise ValueError(
+            f"{' and '.join(lacking)} must be filled in for the type {kind!r}, got {given}"
+        )
 
 
 def read_entry(name: str, entry: object) -> list[Column]:
@@ -269,8 +281,7 @@ def read_entry(name: str, entry: object) -> list[Column]:
             "is not filled in: give low and high (numbers or dates), or categories, or delete it"
         )
     stated["type"] = kind
-    if lacking := [key for key in _NEEDED.get(str(kind), ()) if key not in stated]:
-        raise ValueError(f"{' and '.join(lacking)} must be filled in for the type {kind!r}")
+    _check_filled(stated, kind)
     parts = stated.pop(_PARTS_KEY, {})
     times: dict[str, Any] = {}
     if kind in _TIMES:

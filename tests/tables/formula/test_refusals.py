@@ -263,7 +263,7 @@ def test_text_of_any_kind_is_read_or_refused(tripwire):
         ("y ~ x | g", r"only in a random intercept, \(1 \| g\).* groups= \(--groups COLUMN\)"),
         ("y ~ x + (x | g)", "slopes cannot be random"),
         ("y ~ (x || g)", "slopes cannot be random"),
-        ("y ~ (1 | x)", "a random intercept takes a categorical column"),
+        ("y ~ (1 | x)", r"'\(1 \| x\)': a random intercept takes a categorical column"),
         ("y ~ x:(1 | g)", "must not be in an interaction: only intercepts can be random"),
         ("y ~ C(g) + (1 | g)", "either pooled or fixed, not both"),
         ("y ~ is.na(x)", "missing values of 'x' are an error: declare a number for them"),

@@ -459,7 +459,8 @@ def _kept(
         try:
             factors[key] = read_factor(written, tree, columns)
         except ValueError as error:
-            raise ValueError(f"formula term {written!r}: {error}") from None
+            term = re.sub(r"^re\((.*)\)$", r"(1 | \1)", written)
+            raise ValueError(f"formula term {term!r}: {error}") from None
     return f"`{key}`"
 
 
