@@ -45,6 +45,17 @@ def test_intervals_cover(case):
     assert result.length > 1.0
 
 
+@pytest.mark.parametrize(
+    ("case", "longest"),
+    [(Case("logistic", 5000, 20, 0.3), 12.0), (Case("logistic", 500, 5, 1.0), 7.0)],
+)
+def test_little_budget_does_not_lengthen_intervals_without_need(case, longest):
+    """Of a Hessian that is mostly noise, lengths were 16.3 and 9.1."""
+    result = measure(case, 40)
+    assert result.covered.mean() > 0.95
+    assert result.length < longest
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["complementary log-log", "linear"])
 def test_intervals_cover_with_a_rare_reference_level(family):

@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy.optimize import isotonic_regression
 
 from dpglm import LogisticRegression
 from dpglm.preprocessing import SchemaEncoder
@@ -16,9 +17,11 @@ from dpglm.solvers.second_order.posterior import (
     Prior,
     column_moments,
     noisy_hessian,
+    shrunk_eigenvalues,
     whitened,
     whitened_hessian,
 )
+from dpglm.solvers.uncertainty import without_repulsion
 
 RNG = np.random.default_rng(5)
 
@@ -219,6 +222,63 @@ def test_noisy_hessian_has_less_error_and_reports_it(size, spectrum):
         assert np.mean(said_least) >= 0.9 * np.mean(seen_least)
         assert np.mean(evenly) < 0.5 * np.mean(seen_least)
     assert noisy_hessian(truth + 0.01, 0.0).mean == pytest.approx(truth + 0.01, abs=1e-3)
+
+
+def estimates_of_eigenvalues(values, noise):
+    """Return the two estimates, and the sum of derivatives of each, by differences."""
+
+    def james_stein(seen):
+        degrees, around = 0.5 * (len(seen) - 1) * (len(seen) + 2), seen - seen.mean()
+        return seen - min(noise**2 * (degrees - 2.0) / (around @ around), 1.0) * around
+
+    def moved(seen):
+        return isotonic_regression(without_repulsion(seen, noise)).x
+
+    found = []
+    for estimate in (james_stein, moved):
+        best, step, above = estimate(values), 1e-5 * noise, np.triu_indices(len(values), 1)
+        of_pairs = np.subtract.outer(best, best) / (
+            np.subtract.outer(values, values) + np.eye(len(values))
+        )
+        of_each = [
+            (estimate(values + one)[k] - estimate(values - one)[k]) / (2.0 * step)
+            for k, one in enumerate(step * np.eye(len(values)))
+        ]
+        found.append((best, sum(of_each) + of_pairs[above].sum()))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("spectrum", "better"), [(np.full(20, 0.2), 0), (np.array([0.02, 0.05, *[0.2] * 18]), 1)]
+)
+def test_eigenvalues_have_the_risk_of_the_better_estimate(spectrum, better):
+    """Planted: either estimate alone, and a weight from distances without the derivatives."""
+    rng, noise, size = np.random.default_rng(8), 0.01, len(spectrum)
+    deviations = np.full((size, size), noise / math.sqrt(2.0))
+    np.fill_diagonal(deviations, noise)
+    risks = np.zeros(4)
+    for _ in range(40):
+        values, turn = np.linalg.eigh(np.diag(spectrum) + symmetric(size, deviations, rng))
+        (even, of_even), (moved, of_moved) = estimates_of_eigenvalues(values, noise)
+        apart = moved - even
+        naive = (values - even) @ apart / (apart @ apart)
+        weight = naive - noise**2 * (of_moved - of_even) / (apart @ apart)
+        found, _ = shrunk_eigenvalues(values, noise)
+        np.testing.assert_allclose(found, even + np.clip(weight, 0.0, 1.0) * apart, atol=1e-7)
+        for place, one in enumerate((even, moved, found, even + np.clip(naive, 0.0, 1.0) * apart)):
+            risks[place] += (((turn * one) @ turn.T - np.diag(spectrum)) ** 2).sum()
+    assert risks[1 - better] > 2.0 * risks[better]
+    assert risks[2] < 0.6 * risks[1 - better]
+    if better == 0:
+        assert risks[3] > 2.0 * risks[2]
+
+
+@pytest.mark.parametrize("directions", [None, np.eye(2)])
+def test_curvature_bounds_the_doubt_about_it(directions):
+    """An estimate exceeds a curvature that is not negative by at most itself."""
+    for noise, most in ((1.0, 1.0 + 0.3**2), (1e-4, 22.0 * 1e-4)):
+        matrix = NoisyMatrix(0.3 * np.eye(2), np.full((2, 2), noise), directions)
+        assert matrix.doubted(np.array([5.0, 0.0])) <= most * (1.0 + 1e-12)
 
 
 def test_curvature_along_the_parameter_is_kept():
