@@ -28,9 +28,8 @@ from dpglm.problem import (
     Softmax,
     Squared,
 )
-from dpglm.solvers import Auto, NewtonRaphson, run
-from dpglm.solvers.second_order import newton_raphson_settings, posterior
-from dpglm.solvers.second_order.newton_raphson_method import NewtonRaphsonMethod
+from dpglm.solvers import Auto, NewtonRaphson, SufficientStatistics, run
+from dpglm.solvers.second_order import newton_raphson_settings, posterior, preconditioner
 from dpglm.solvers.second_order.newton_raphson_settings import hessian_noise
 from tests.audit.attack import released_sums
 
@@ -45,19 +44,23 @@ def make_data(loss, n=4000, d=3, seed=0, level=0.5):
         return X, np.where(rng.random(n) < 1 / (1 + np.exp(-z)), 1.0, -1.0)
     if isinstance(loss, Gamma):
         return X, np.maximum(np.exp(z) * rng.gamma(2.0, 0.5, n), 1e-6)
+    if isinstance(loss, Squared):
+        return X, z + rng.normal(size=n)
     return X, rng.poisson(np.exp(z)).astype(float)
 
 
 def spec_of(X, loss, **options):
     low, high = (-1.0, 1.0) if isinstance(loss, Logistic) else (1e-6, 400.0)
     low = 0.0 if isinstance(loss, Poisson) else low
+    low, high = (-6.0, 6.0) if isinstance(loss, Squared) else (low, high)
     facts = {"intercept": 1.0, "target_low": low, "target_high": high} | options
     return DataSpec(len(X), X.shape[1], **facts)
 
 
 def solve(X, y, problem, budget=NEARLY_FREE, adjacency=Adjacency.ZERO_OUT, seed=0, **options):
     spec = spec_of(X, problem.loss)
-    plan = NewtonRaphson(**options).plan(problem, budget, spec, adjacency)
+    solver = SufficientStatistics if isinstance(problem.loss, Squared) else NewtonRaphson
+    plan = solver(**options).plan(problem, budget, spec, adjacency)
     return run(plan, prepare_rows(X, y, spec), SeededNoise(seed))
 
 
@@ -273,17 +276,18 @@ def test_without_an_intercept_it_starts_near_the_constant_model(level):
     np.testing.assert_allclose(slopes, 0.0, atol=2e-3)
 
 
-def test_constant_columns_keep_their_prior(monkeypatch):
+@pytest.mark.parametrize("loss", [Poisson(), Squared()])
+def test_constant_columns_keep_their_prior(loss, monkeypatch):
     """Planted: noise in the curvature of a constant column is taken for information."""
 
     def shares_of_prior(n_fits=6):
         """Return the standard errors of the constant column over the prior's."""
-        X, y = make_data(Poisson(), n=5000)
+        X, y = make_data(loss, n=5000)
         X[:, -1] = -0.2
         for seed in range(n_fits):
             budget, scales = GaussianDP(0.3), (math.inf,) * 3
             found = solve(
-                X, y, Problem(Poisson()), budget, seed=seed, inference="model", prior_scales=scales
+                X, y, Problem(loss), budget, seed=seed, inference="model", prior_scales=scales
             ).uncertainty
             own = (found.sampling + found.privacy)[2, 2] / found.prior[2, 2]
             # The intercept's prior is at the mean of the columns.
@@ -291,20 +295,32 @@ def test_constant_columns_keep_their_prior(monkeypatch):
             yield math.sqrt(own)
 
     assert list(shares_of_prior()) == pytest.approx([1.0] * 6)
-    monkeypatch.setattr(posterior, "FAR", -math.inf)
+    monkeypatch.setattr(
+        posterior.Prior, "shown", lambda self, curvature, noise: np.eye(len(curvature))
+    )
     assert min(shares_of_prior()) < 0.5
 
 
-@pytest.mark.parametrize(("n", "d", "mu"), [(2000, 10, 0.08), (5000, 20, 0.08), (20_000, 30, 0.03)])
-def test_little_budget_hides_no_columns_that_vary(n, d, mu, monkeypatch):
+@pytest.mark.parametrize(
+    ("loss", "n", "d", "mu"),
+    [
+        (Logistic(), 2000, 10, 0.08),
+        (Logistic(), 5000, 20, 0.08),
+        (Logistic(), 20_000, 30, 0.03),
+        (Squared(), 2000, 10, 0.08),
+        (Squared(), 5000, 20, 0.07),
+        (Squared(), 20_000, 30, 0.025),
+    ],
+)
+def test_little_budget_hides_no_columns_that_vary(loss, n, d, mu, monkeypatch):
     """Planted: a column is hidden if noise explains its curvature, whatever its variance is."""
 
     def most_and_hidden():
         """Return the median standard error over that without declared limits; hidden columns."""
-        X, y = make_data(Logistic(), n=n, d=d)
+        X, y = make_data(loss, n=n, d=d)
         found = [
             solve(
-                X, y, Problem(Logistic()), GaussianDP(mu), inference="model", prior_scales=scales
+                X, y, Problem(loss), GaussianDP(mu), inference="model", prior_scales=scales
             ).uncertainty
             for scales in ((math.inf,) * d, None)
         ]
@@ -315,9 +331,8 @@ def test_little_budget_hides_no_columns_that_vary(n, d, mu, monkeypatch):
     ratio, hidden = most_and_hidden()
     assert ratio < 1.5
     assert hidden < 0.2
-    sound = NewtonRaphsonMethod._coordinates
-    every = (np.ones(d),)
+    sound, every = preconditioner.prior_deviations, np.ones(d, dtype=bool)
     monkeypatch.setattr(
-        NewtonRaphsonMethod, "_coordinates", lambda *given: (*sound(*given)[:-1], *every)
+        preconditioner, "prior_deviations", lambda *given: (*sound(*given)[:2], every)
     )
     assert most_and_hidden()[1] > 0.5

@@ -17,7 +17,6 @@ from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import Curator
 from dpglm.problem import Squared
 from dpglm.solvers.second_order import preconditioner
-from dpglm.solvers.second_order.newton_raphson_method import NewtonRaphsonMethod
 from dpglm.solvers.second_order.preconditioner import Basis, Columns, centers_of
 
 N = 10_000
@@ -143,12 +142,13 @@ def test_declared_prior_holds_for_wide_bounds(kind, monkeypatch):
             return model.fit(X, y).inference_.standard_errors[1]
 
     assert error() <= scale
-    if kind == "logistic":
-        sound = NewtonRaphsonMethod._coordinates
-        monkeypatch.setattr(
-            NewtonRaphsonMethod, "_coordinates", lambda self, *args: sound(self, *args[:2], None)
-        )
-        assert error() > 2.0 * scale
+    sound = preconditioner.prior_deviations
+    monkeypatch.setattr(
+        preconditioner,
+        "prior_deviations",
+        lambda *given: sound(*given[:-1], given[-1] * [100.0, 1.0, 1.0]),
+    )
+    assert error() > (2.0 if kind == "logistic" else 1.5) * scale
 
 
 @pytest.mark.parametrize("kind", ["logistic", "linear"])

@@ -21,11 +21,8 @@ from dpglm.solvers.second_order.likelihood import known_weight
 from dpglm.solvers.second_order.newton_raphson_settings import NEGLIGIBLE
 from dpglm.solvers.second_order.posterior import (
     FAR,
-    LEAST_SQUARE,
-    PRIOR_INTERCEPT,
     Posterior,
     Prior,
-    prior_deviations,
     whitened_hessian,
 )
 from dpglm.solvers.second_order.preconditioner import Basis, Columns
@@ -136,23 +133,14 @@ class Coordinates:
     level: float  # 0 without an intercept.
     mean_square: float
     most: float  # The largest squared norm of a row.
-    means: Floats  # Means of the columns.
-    deviations: Floats  # Their standard deviations.
-    units: Floats  # Parts of their bounds that columns need.
+    columns: tuple[Floats, Floats, float]  # Their means, and variances with the noise in them.
     alike: NDArray[np.bool_]  # Coordinates with second moments that exceed their noise.
 
     def of_rows(self, by: Columns, data: DataSpec) -> Coordinates:
         """Return coordinates of rows, from these of rows with the right bounds."""
         basis, free = by.basis(self.basis, data), slice(data.n_features)
         most = Basis(basis.vectors[:, free], basis.inverse[free]).longest(data) ** 2
-        return dataclasses.replace(
-            self,
-            basis=basis,
-            most=most,
-            means=by.means + by.scales * self.means,
-            deviations=by.scales * self.deviations,
-            units=by.scales,
-        )
+        return dataclasses.replace(self, basis=basis, most=most)
 
     def capped(self, clip: float) -> float:
         """Return another cap, ``clip`` times the mean or the largest possible if that is less."""
@@ -181,7 +169,7 @@ def centered_coordinates(
         second = second - np.outer(mean, mean) * (weight / constant**2)
     seen, directions = np.linalg.eigh(second)
     typical = constant**2 / weight
-    deviations = np.sqrt(typical * np.maximum(np.diag(second), LEAST_SQUARE * noise_std))
+    columns = mean, typical * np.diag(second), typical * noise_std
     raised = np.maximum(seen, noise_std * math.sqrt(d))
     lengths = np.sqrt(raised * typical)
     vectors, inverse = directions / lengths, (directions * lengths).T
@@ -198,7 +186,7 @@ def centered_coordinates(
         full[:d, :d], full[-1, :d], full[-1, -1] = vectors, -(mean @ vectors) / end, level / end
         back[:d, :d], back[-1, :d], back[-1, -1] = inverse, mean / level, end / level
         basis, alike = Basis(full, back), np.append(alike, False)
-    return Coordinates(basis, cap, level, squares, most, mean, deviations, np.ones(d), alike)
+    return Coordinates(basis, cap, level, squares, most, columns, alike)
 
 
 def _james_stein(x: Floats, noise: float) -> Floats:
@@ -444,29 +432,6 @@ _ROUNDS = 3
 _UNSURE = (1.96**2 + 1.0) / 4.0
 
 
-def declared_prior(
-    at: Coordinates, data: DataSpec, deviation: float, scales: tuple[float, ...] | None
-) -> Prior:
-    """Return the prior of the coordinates, for targets with this standard deviation.
-
-    The intercept's prior is that of the prediction at the mean of the columns, so that it does not
-    depend on where bounds have their middle.
-    """
-    d, usual_bound = data.n_features, data.row_norm / math.sqrt(data.n_features)
-    bounds = at.units * usual_bound
-    declared, usual = prior_deviations(at.deviations, bounds, scales)
-
-    def in_coordinates(scales: Floats) -> Floats:
-        root = at.basis.inverse[:d, :d] * (deviation * scales)
-        found = np.zeros((data.n_columns,) * 2)
-        found[:d, :d] = root @ root.T
-        if at.level > 0.0:
-            found[-1, -1] = (PRIOR_INTERCEPT * deviation / at.level) ** 2
-        return found
-
-    return Prior(in_coordinates(declared), in_coordinates(usual))
-
-
 def intervals(
     view: LinearView,
     sums: MomentSums,
@@ -488,7 +453,8 @@ def intervals(
         constant[-1] = view.center / data.intercept
     bend = basis.vectors.T @ (penalty[:, np.newaxis] * basis.vectors)
     hessian = whitened_hessian(sums.matrix, sums.matrix_noise, np.diag(1.0 * at.alike))
-    pooled = hessian.mean @ view.v + sums.vector - basis.vectors.T @ (penalty * constant)
+    shown = prior.shown(hessian.mean + bend, sums.matrix_noise)
+    pooled = hessian.mean @ shown @ view.v + sums.vector - basis.vectors.T @ (penalty * constant)
     one, freedom = np.eye(len(pooled)), max(data.n_rows - len(pooled), 1)
 
     def updated(mean: Floats) -> tuple[Posterior, Floats, float | None]:
@@ -507,7 +473,7 @@ def intervals(
             in_spread = sums.products_noise * one
         error = spread + sums.vector_noise**2 * one
         error += _UNSURE * in_spread @ solved(error, in_spread)
-        return prior.updated(hessian, bend, error, pooled, view.v), spread, variance
+        return prior.updated(hessian, bend, error, pooled, view.v, shown), spread, variance
 
     found, spread, dispersion = updated(view.v)
     for _ in range(_ROUNDS - 1):

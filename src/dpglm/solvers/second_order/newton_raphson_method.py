@@ -33,6 +33,7 @@ from dpglm.solvers.second_order.preconditioner import (
     centers_of,
     constant_direction,
     pooled_moments,
+    prior_of_columns,
     usual_basis_scale,
     with_products_of_indicators,
 )
@@ -75,7 +76,6 @@ class NewtonRaphsonState:
     prior: posterior.Prior | None = None
     ahead: posterior.Prior | None = None  # Prior of the way from w.
     columns: Floats | None = None  # From coordinates to standardised columns.
-    hidden: Floats | None = None  # 1 for columns without measurable variance, else 0.
     shown: Floats | None = None  # Removes effects of hidden columns with too little curvature.
     last: tuple[Floats, Floats, float] | None = None
     # Points of the last scores, and these scores.
@@ -225,11 +225,9 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         A first point with a value unlike that of later ones, along the way to them, is left
         out, and half of the points stay. A difference that stays is counted as an error.
         """
-        (total, penalty), prior = self._curvature(state), present(state.prior)
-        shown = present(state.shown)
-        visited, found = np.array(state.visited) @ shown.T, np.array(state.found)
-        seen = posterior.Prior(*(shown @ one @ shown.T for one in (prior.declared, prior.usual)))
-        pooled, first = visited @ present(state.hessian).mean - found, 0
+        (total, penalty), hessian = self._curvature(state), present(state.hessian)
+        shown, visited, first = present(state.shown), np.array(state.visited), 0
+        pooled = visited @ shown.T @ hessian.mean - np.array(state.found)
         noise = self.declared["last"].noise_std * present(state.scores).reach / self.data.n_rows
         noise *= noise
         error = self._sampling(state)
@@ -245,11 +243,7 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
             first += 1
         error = error + noise / (len(visited) - first) * np.eye(len(total))
         center, mean = visited[first:].mean(axis=0), pooled[first:].mean(axis=0)
-        belief = seen.updated(present(state.hessian), penalty, error, mean, center)
-        # Effects of hidden columns stay where the approach has left them.
-        best = belief.mean + state.visited[-1] - shown @ state.visited[-1]
-        covariance = belief.covariance + prior.declared - seen.declared
-        return posterior.Posterior(best, covariance, belief.gain)
+        return present(state.prior).updated(hessian, penalty, error, mean, center, shown)
 
     def _approached(
         self, state: NewtonRaphsonState, g: Floats, noise: float
@@ -336,7 +330,11 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         # Without this release slopes are clipped at their own bound, which changes nothing.
         cuts_slopes = "slopes" in self.declared
         g, met, errors = present(state.scores).mean_score_and_limits(
-            oracle, self.declared["last"], v, present(state.columns), cuts_slopes=cuts_slopes
+            oracle,
+            self.declared["last"],
+            v,
+            present(state.columns),
+            cuts_slopes=cuts_slopes,
         )
         noise = self.declared["targets"].noise_std
         weight = likelihood.known_weight(state.weight, noise, self.data, self.adjacency)
@@ -392,19 +390,8 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
             state = dataclasses.replace(state, variance=variance)
         hessian = posterior.noisy_hessian(seen, noise, kept, known)
         state = dataclasses.replace(state, hessian=hessian, matrix=hessian.mean, last=None)
-        return dataclasses.replace(state, shown=self._shown(state, noise))
-
-    def _shown(self, state: NewtonRaphsonState, noise: float) -> Floats:
-        """Return the map that removes effects of hidden columns with a curvature below its noise.
-
-        Their priors are unlimited, and steps along them would divide noise by noise.
-        """
-        shown, (total, _) = np.eye(self.data.n_columns), self._curvature(state)
-        for place in np.flatnonzero(np.isinf(self.prior_scales or 0.0) * present(state.hidden)):
-            way, effect = present(state.columns)[:, place], present(state.basis).vectors[place]
-            if way @ total @ way <= posterior.FAR * noise * (way @ way):
-                shown -= np.outer(way, effect) / (effect @ way)
-        return shown
+        shown = present(state.prior).shown(self._curvature(state)[0], noise)
+        return dataclasses.replace(state, shown=shown)
 
     @property
     def _n_asked(self) -> int:
@@ -434,10 +421,9 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
             slope = min(slope, self.limits.slope * math.sqrt(square) + (loss.dispersion or 0.0))
         largest = min(loss.smoothness_on(math.inf, low, high), self.limits.curvature * bend)
         moments, noise, by = self._moments(self._of_first_rows(state, oracle))
-        basis = basis_from_moments(moments, noise, data)
-        own, prior, columns, hidden = None, None, None, None
+        basis, own, of_columns = basis_from_moments(moments, noise, data), None, None
         if self.inference is not None:
-            basis, own, prior, columns, hidden = self._coordinates(moments, noise, by)
+            basis, own, of_columns = self._coordinates(moments, noise, is_own=by is None)
         w = score * constant_direction(moments, noise, basis, data)
         if by is not None:
             w, basis = by.parameter(w, data), by.basis(basis, data)
@@ -445,8 +431,7 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
             # So that no row is longer than the limits.
             factor = self.limits.longest / basis.longest(data)
             basis = Basis(factor * basis.vectors, basis.inverse / factor)
-            if own is not None and prior is not None:
-                own, prior = own.scaled(factor**2), prior.scaled(factor**-2)
+            own = None if own is None else own.scaled(factor**2)
         w = feasible(self.problem, n_penalized(self.problem, data), w, 0.0)
         scores = ClippedScores(basis.vectors, self.limits.clip, self.limits.square, slope, largest)
         if "lengths" in self.declared:
@@ -457,9 +442,10 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
             scores = dataclasses.replace(scores, within=within, squares_within=squares_within)
         bend *= weight / data.n_rows
         state = dataclasses.replace(state, w=w, weight=weight, scores=scores, basis=basis)
-        if own is None:
+        if own is None or of_columns is None:
             return dataclasses.replace(state, matrix=bend * np.eye(data.n_columns))
-        state = dataclasses.replace(state, moments=own, prior=prior, columns=columns, hidden=hidden)
+        prior, columns = prior_of_columns(basis, *of_columns, by, self.prior_scales, data)
+        state = dataclasses.replace(state, moments=own, prior=prior, columns=columns)
         return dataclasses.replace(state, hessian=own.scaled(bend), matrix=bend * own.mean)
 
     def _moments(self, oracle: Oracle) -> tuple[Floats, float, Columns | None]:
@@ -479,15 +465,15 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         return *pooled_moments(found, first.noise_std, moments, last.noise_std), None
 
     def _coordinates(
-        self, moments: Floats, noise: float, by: Columns | None
-    ) -> tuple[Basis, posterior.NoisyMatrix, posterior.Prior, Floats, Floats]:
-        """Return a basis, and second moments, prior, columns and hidden columns, from moments."""
-        data, scales = self.data, self.prior_scales
-        if by is not None and scales is not None:
-            # Those of columns with the right bounds.
-            scales = tuple((by.scales * scales).tolist())
+        self, moments: Floats, noise: float, *, is_own: bool
+    ) -> tuple[Basis, posterior.NoisyMatrix, tuple[Floats, Floats, float]]:
+        """Return a basis, second moments, and means and variances with their noise, from moments.
+
+        Moments are those of the columns themselves, or of standardised ones.
+        """
+        data = self.data
         constant, size = constant_column(data), data.n_columns
-        if by is None:
+        if is_own:
             same = Basis(np.eye(len(moments)), np.eye(len(moments)))
             moments, _ = with_products_of_indicators(moments, same, self.indicators, constant)
         found = posterior.column_moments(moments, noise)
@@ -502,26 +488,10 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         basis = Basis(
             ends[:, np.newaxis] * vectors / math.sqrt(unit), math.sqrt(unit) * inverse / ends
         )
-        variances = unit * (np.diag(found.mean) - found.mean[-1] ** 2 / total)[:size]
-        usual_bound = data.row_norm / math.sqrt(data.n_features)
         features = slice(data.n_features)
-        seen = np.sqrt(np.maximum(variances[features], 0.0))
-        # The variance of a hidden column is small against its bound, and explained by noise.
-        far = posterior.FAR
-        hidden = variances[features] <= min(far * unit * noise, usual_bound**2 / far)
-        low = np.where(hidden, math.sqrt(unit * noise / far), seen)
-        declared, usual = posterior.prior_deviations(low, usual_bound, scales)
+        variances = unit * (np.diag(found.mean) - found.mean[-1] ** 2 / total)[features]
         means = found.mean[-1, features] * constant / total
-
-        def in_basis(deviations: Floats) -> Floats:
-            level = posterior.PRIOR_INTERCEPT * basis.inverse[:, features.stop :]
-            level /= data.intercept or 1.0
-            root = np.column_stack([basis.columns(means, 1.0 / deviations, data), level])
-            return np.asarray(root @ root.T)
-
-        columns = basis.columns(means, np.maximum(seen, posterior.LEAST * usual_bound), data)
-        prior = posterior.Prior(in_basis(declared), in_basis(usual))
-        return basis, own, prior, columns, hidden.astype(np.float64)
+        return basis, own, (means, variances, unit * noise)
 
     def finish(self, state: NewtonRaphsonState) -> Outcome:
         basis, (sampling, privacy) = present(state.basis), self._covariance(state)

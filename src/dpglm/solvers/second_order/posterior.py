@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
 from dpglm.solvers.uncertainty import Floats, eigen, solved, without_repulsion
@@ -55,19 +56,23 @@ the intercept."""
 
 
 def prior_deviations(
-    deviations: Floats, bounds: Floats | float, scales: tuple[float, ...] | None
-) -> tuple[Floats, Floats]:
-    """Return prior standard deviations of coefficients, declared and usual.
+    variances: Floats, noise: float, bound: float, scales: Floats | None
+) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    """Return prior standard deviations of coefficients, declared and usual, and hidden columns.
 
-    ``deviations`` of columns are estimates, ``bounds`` the usual bounds of columns, and ``scales``
-    the largest declared ones.
+    ``variances`` of columns are estimates with this ``noise``, ``bound`` is the usual bound of
+    columns, and ``scales`` are the largest declared deviations. The variance of a hidden column is
+    small against the bound and explained by noise, and its prior is unlimited.
     """
+    is_small = variances <= min(FAR * noise, bound**2 / FAR)
+    seen = np.sqrt(np.where(is_small, noise / FAR, variances))
     # The least deviation of a column that priors count with, relative to its usual bound.
     least = 0.5 if scales is None else LEAST
-    declared = PRIOR / np.maximum(deviations, least * bounds)
+    declared = PRIOR / np.maximum(seen, least * bound)
     if scales is not None:
         declared = np.minimum(declared, scales)
-    return declared, np.minimum(PRIOR / np.maximum(deviations, bounds), declared)
+    usual = np.minimum(PRIOR / np.maximum(seen, bound), declared)
+    return declared, usual, is_small & (scales == math.inf)
 
 
 @final
@@ -312,15 +317,29 @@ class Posterior:
 class Prior:
     """Covariance of the declared prior, and one that parameters usually have up to a scale.
 
-    The latter serves only to estimate the error that the Hessian's error makes.
+    The latter serves only to estimate the error that the Hessian's error makes. Each hidden column
+    has a direction, and the linear map from coordinates to its effect.
     """
 
     declared: Floats
     usual: Floats
+    hidden: tuple[tuple[Floats, Floats], ...] = ()
 
     def scaled(self, factor: float) -> Prior:
         """Return the prior with covariances times a number."""
-        return Prior(factor * self.declared, factor * self.usual)
+        declared, usual = factor * self.declared, factor * self.usual
+        return dataclasses.replace(self, declared=declared, usual=usual)
+
+    def shown(self, curvature: Floats, noise: float) -> Floats:
+        """Return the map that removes effects of hidden columns with a curvature below its noise.
+
+        Steps along them would divide noise by noise, as their priors are unlimited.
+        """
+        found = np.eye(len(curvature))
+        for way, effect in self.hidden:
+            if way @ curvature @ way <= FAR * noise * (way @ way):
+                found -= np.outer(way, effect) / (effect @ way)
+        return found
 
     def updated(
         self,
@@ -329,14 +348,21 @@ class Prior:
         error: Floats,
         pooled: Floats,
         center: Floats | None = None,
+        shown: Floats | None = None,
     ) -> Posterior:
         """Return the posterior of the parameter given ``pooled``, the vector r.
 
         ``error`` is its covariance without the error of the Hessian. With ``center``, the mean of
         the points of the scores, the Hessian's error along the estimate's own way from there
         counts as well, judged with the declared prior. The scale of the usual covariance
-        maximises the marginal likelihood of r.
+        maximises the marginal likelihood of r. Effects that ``shown`` and ``pooled``
+        leave out keep their prior, and remain at ``center``.
         """
+        if shown is not None and center is not None:
+            seen = Prior(shown @ self.declared @ shown.T, shown @ self.usual @ shown.T)
+            found = seen.updated(hessian, penalty, error, pooled, shown @ center)
+            best = found.mean + center - shown @ center
+            return Posterior(best, found.covariance + self.declared - seen.declared, found.gain)
         total = hessian.mean + penalty
         best, spread = self._error(hessian, total, error, pooled, center)
         found = Posterior.of(self.declared, total, best, pooled)

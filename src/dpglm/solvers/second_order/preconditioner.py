@@ -18,7 +18,13 @@ from dpglm.oracle.moments import (
     spectrum,
     unit_of_moments,
 )
-from dpglm.solvers.second_order.posterior import FAR
+from dpglm.solvers.second_order.posterior import (
+    FAR,
+    LEAST,
+    PRIOR_INTERCEPT,
+    Prior,
+    prior_deviations,
+)
 from dpglm.solvers.uncertainty import Floats, without_repulsion
 
 # Chosen by ``python -m experiments.coverage``: narrow columns are within a quarter of their usual
@@ -137,6 +143,37 @@ class Columns:
         if data.intercept > 0.0:
             inverse[:, :d] += np.outer(basis.inverse[:, -1], self.means / data.intercept)
         return Basis(self.parameter(basis.vectors, data), inverse)
+
+
+def prior_of_columns(
+    basis: Basis,
+    means: Floats,
+    variances: Floats,
+    noise: float,
+    by: Columns | None,
+    scales: tuple[float, ...] | None,
+    data: DataSpec,
+) -> tuple[Prior, Floats]:
+    """Return the prior in the coordinates, and the matrix from there to standardised columns.
+
+    ``means``, and ``variances`` with this ``noise``, are those of columns in the units of ``by``.
+    The prior of the intercept is at the means of the columns.
+    """
+    units, bound = np.ones(data.n_features), data.row_norm / math.sqrt(data.n_features)
+    if by is not None:
+        means, units = by.means + by.scales * means, by.scales
+    largest = None if scales is None else units * np.array(scales)
+    declared, usual, hidden = prior_deviations(variances, noise, bound, largest)
+    deviations = np.sqrt(np.maximum(variances, max(noise / FAR, (LEAST * bound) ** 2)))
+    columns = basis.columns(means, units * deviations, data)
+
+    def in_basis(one: Floats) -> Floats:
+        level = PRIOR_INTERCEPT * basis.inverse[:, data.n_features :] / (data.intercept or 1.0)
+        root = np.column_stack([columns * (deviations * one), level])
+        return np.asarray(root @ root.T)
+
+    ways = tuple((columns[:, place], basis.vectors[place]) for place in np.flatnonzero(hidden))
+    return Prior(in_basis(declared), in_basis(usual), ways), columns
 
 
 def centers_of(moments: Floats, noise_std: float, data: DataSpec) -> tuple[Floats, float]:

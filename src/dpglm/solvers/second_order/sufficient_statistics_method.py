@@ -48,7 +48,6 @@ from dpglm.solvers.second_order.least_squares import (
     PooledScores,
     Targets,
     centered_coordinates,
-    declared_prior,
     first_empty,
     intervals,
     shrunk_slopes,
@@ -63,6 +62,7 @@ from dpglm.solvers.second_order.preconditioner import (
     Columns,
     centers_of,
     pooled_moments,
+    prior_of_columns,
     usual_basis_scale,
     with_products_of_indicators,
 )
@@ -390,14 +390,15 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
         assert self.inference is not None
         kind, view = self.inference, present(state.view)
         targets, at = present(state.targets), present(state.coordinates)
-        columns = at.basis.columns(at.means, at.deviations, self.data)
+        first = present(state.first)
+        prior, columns = prior_of_columns(
+            at.basis, *at.columns, state.columns, self.prior_scales, self.data
+        )
+        prior = prior.scaled(max(first.variance - first.fit.mean.value**2, first.fit.variance))
         sums, met, errors = noisy_score_sums(oracle, declared, view, _FINAL[kind], columns)
-        sums, first = sums.bounded(HUGE), present(state.first)
+        sums = sums.bounded(HUGE)
         weight = targets.weight, targets.weight_noise
         binding = Binding.of(met, errors, *weight, full_weights=self.full_weights)
-        mean = first.fit.mean.value
-        deviation = math.sqrt(max(first.variance - mean**2, first.fit.variance))
-        prior = declared_prior(at, self.data, deviation, self.prior_scales)
         # The errors count all of the noise, as these coordinates mix columns.
         matrix, _ = with_products_of_indicators(
             sums.matrix, at.basis, self.indicators, self.data.intercept
