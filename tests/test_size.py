@@ -6,8 +6,8 @@ LIMITS = {
     "files": 270,
     "classes": 633,
     "abstract classes": 47,
-    "lines": 78_755,
-    "code lines": 48_811,
+    "lines": 78_770,
+    "code lines": 48_816,
 }
 
 

@@ -61,7 +61,7 @@ def test_projection_keeps_true_moments_and_is_the_nearest_point():
     size = len(truth)
     count = sum((b - a) * (b - a + 1) for a, b, _ in FACTORS) / (size * (size + 1.0))
     assert shares.mean() == pytest.approx(1.0 - count, abs=0.03)
-    assert shares[0] == shares[-1] == 1.0
+    assert (shares[[0, -1]] == 1.0).all()
     assert np.sum(left**2) / np.sum(noise**2) == pytest.approx(1.0 - count, abs=0.1)
 
 
@@ -90,7 +90,7 @@ def test_errors_of_the_projected_hessian_are_reported():
         rng, basis, truth = setting(seed)
         seen = truth + noise_of(rng, len(truth), noise)
         found, shares = with_products_of_indicators(seen, basis, FACTORS, INTERCEPT)
-        for kept, into in ((shares, ratios), (shares**2, planted)):
+        for kept, into in ((shares, ratios), (shares * shares.mean(axis=1), planted)):
             hessian = noisy_hessian(found, noise, kept)
             into.append(np.sum((hessian.mean - truth) ** 2) / hessian.variances.sum())
     assert 0.5 < np.mean(ratios) < 0.8
@@ -166,17 +166,18 @@ def test_standard_errors_of_levels_gain_from_the_equations(kind, epsilon, monkey
         return np.array(found)
 
     found = errors()
-    assert math.sqrt(np.mean((found[:, 0] / found[:, 1]) ** 2)) < 1.15
+    over_reported = math.sqrt(np.mean((found[:, 0] / found[:, 1]) ** 2))
+    assert {"logistic": 0.7, "linear": 0.85}[kind] < over_reported < 1.15
     for module in (newton_raphson_method, sufficient_statistics_method):
         monkeypatch.setattr(
             module,
             "with_products_of_indicators",
-            lambda matrix, *_: (matrix, np.ones(len(matrix))),
+            lambda matrix, *_: (matrix, np.ones_like(matrix)),
         )
     planted = errors()
     shorter = np.median(found[:, 1], axis=0) / np.median(planted[:, 1], axis=0)
     assert np.median(shorter) < {"logistic": 0.95, "linear": 0.7}[kind]
-    assert shorter[:3].max() < {"logistic": 0.9, "linear": 0.95}[kind]
+    assert shorter[:3].max() < {"logistic": 0.9, "linear": 0.98}[kind]
 
 
 def test_ranges_must_increase_within_the_columns():

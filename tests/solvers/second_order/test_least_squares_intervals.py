@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import re
@@ -18,9 +19,10 @@ from dpglm.privacy import Adjacency, GaussianDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import L1, L2, L2Ball, Problem, Squared
 from dpglm.solvers import SufficientStatistics, run
+from dpglm.solvers.second_order import least_squares
 from dpglm.solvers.second_order import sufficient_statistics as solver_module
 from dpglm.solvers.second_order import sufficient_statistics_method as method_module
-from dpglm.solvers.second_order.posterior import NoisyMatrix
+from dpglm.solvers.second_order.posterior import NoisyMatrix, whitened_hessian
 from dpglm.solvers.uncertainty import Uncertainty
 
 N, D = 4000, 4
@@ -36,7 +38,7 @@ def make_data(rng, *, uneven=False):
     X = np.clip(0.4 * rng.normal(size=(N, D)), -1, 1)
     X[:, 1] = np.clip(0.7 * X[:, 0] + 0.5 * X[:, 1], -1, 1)
     X[:, 3] = rng.random(N) < 0.05
-    sigma = SIGMA * (0.2 + 2.5 * np.abs(X[:, 2]) if uneven else 1.0)
+    sigma = SIGMA * (0.1 + 4.0 * X[:, 2] ** 2 if uneven else 1.0)
     return X, np.clip(MEAN + X @ SLOPES + sigma * rng.normal(size=N), -1, 1)
 
 
@@ -117,6 +119,35 @@ def test_only_the_sandwich_covers_where_errors_are_uneven():
     options = {"uneven": True, "budget": GaussianDP(3.0)}
     assert coverage(studied("robust", **options))[2] >= 0.92
     assert coverage(studied("model", **options))[2] < 0.85
+
+
+def test_interval_of_a_skewed_column_covers(monkeypatch):
+    """Planted: squares of coordinates are shrunk like their products."""
+
+    def error(n=5000, runs=120):
+        """Return the error of the coefficient of a lognormal column, over the reported one."""
+        found = []
+        spec = dataclasses.replace(SPEC, n_rows=n, target_low=-2.0, target_high=3.0)
+        plan = SufficientStatistics(inference="model").plan(
+            Problem(Squared()), GaussianDP(0.08), spec
+        )
+        for seed in range(runs):
+            rng = np.random.default_rng(seed)
+            X = rng.uniform(-1, 1, size=(n, D))
+            X[:, 3] = 2.0 * np.minimum(np.exp(0.8 * rng.normal(size=n) - 2.5), 1.0) - 1.0
+            y = X @ [-0.1, 0.0, 0.1, 1.0] + 0.8 + 0.2 * rng.normal(size=n)
+            solution = run(plan, prepare_rows(X, y, spec), SeededNoise(seed))
+            reported = math.sqrt(solution.uncertainty.covariance[3, 3])
+            found.append((solution.w[3] - 1.0) / reported)
+        return np.sqrt(np.mean(np.square(found)))
+
+    assert error() < 1.1
+    monkeypatch.setattr(
+        least_squares,
+        "uncorrelated_hessian",
+        lambda seen, noise, kept: whitened_hessian(seen, noise, np.eye(len(seen))),
+    )
+    assert error() > 1.2
 
 
 def test_problems_without_normal_estimates_are_refused():

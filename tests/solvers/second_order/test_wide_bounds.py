@@ -141,7 +141,8 @@ def test_declared_prior_holds_for_wide_bounds(kind, monkeypatch):
             warnings.simplefilter("ignore")
             return model.fit(X, y).inference_.standard_errors[1]
 
-    assert error() <= scale
+    # That of least squares is in standard deviations of the target.
+    assert error() <= scale * (1.0 if kind == "logistic" else 1.2)
     sound = preconditioner.prior_deviations
     monkeypatch.setattr(
         preconditioner,

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
 from dpglm.data.rows import DataSpec
@@ -23,7 +22,7 @@ from dpglm.solvers.second_order.posterior import (
     FAR,
     Posterior,
     Prior,
-    whitened_hessian,
+    uncorrelated_hessian,
 )
 from dpglm.solvers.second_order.preconditioner import Basis, Columns
 from dpglm.solvers.uncertainty import Covariance, Floats, Uncertainty, eigen, solved
@@ -134,7 +133,6 @@ class Coordinates:
     mean_square: float
     most: float  # The largest squared norm of a row.
     columns: tuple[Floats, Floats, float]  # Their means, and variances with the noise in them.
-    alike: NDArray[np.bool_]  # Coordinates with second moments that exceed their noise.
 
     def of_rows(self, by: Columns, data: DataSpec) -> Coordinates:
         """Return coordinates of rows, from these of rows with the right bounds."""
@@ -172,11 +170,11 @@ def centered_coordinates(
     columns = mean, typical * np.diag(second), typical * noise_std
     raised = np.maximum(seen, noise_std * math.sqrt(d))
     lengths = np.sqrt(raised * typical)
-    vectors, inverse = directions / lengths, (directions * lengths).T
+    # Coordinates close to columns: some products of columns are known, and their tails differ.
+    vectors, inverse = (directions / lengths) @ directions.T, (directions * lengths) @ directions.T
     longest = float(np.linalg.norm(mean @ vectors)) + data.row_norm / float(lengths.min())
     # Rows are shorter along raised directions; noise makes this an upper estimate.
     squares = max(float((np.maximum(seen, 0.0) / raised).sum()), 1.0)
-    alike = seen == raised
     most = max(longest**2, squares)
     cap = min(clip * squares, most)
     basis, level, end = Basis(vectors, inverse), 0.0, data.intercept
@@ -185,8 +183,8 @@ def centered_coordinates(
         full, back = np.zeros((d + 1, d + 1)), np.zeros((d + 1, d + 1))
         full[:d, :d], full[-1, :d], full[-1, -1] = vectors, -(mean @ vectors) / end, level / end
         back[:d, :d], back[-1, :d], back[-1, -1] = inverse, mean / level, end / level
-        basis, alike = Basis(full, back), np.append(alike, False)
-    return Coordinates(basis, cap, level, squares, most, columns, alike)
+        basis = Basis(full, back)
+    return Coordinates(basis, cap, level, squares, most, columns)
 
 
 def _james_stein(x: Floats, noise: float) -> Floats:
@@ -441,18 +439,20 @@ def intervals(
     data: DataSpec,
     penalty: Floats,
     kind: Covariance,
+    kept: Floats,
 ) -> Uncertainty:
     """Return the posterior given a score at the fit of a view, and noisy second moments.
 
     ``penalty`` is the diagonal of the L2 penalty's Hessian, times the number of rows; ``weight``
     the weight of all rows. Under a right model the covariance of scores is a multiple of the
-    matrix, and the squared norms of scores give its trace.
+    matrix, and the squared norms of scores give its trace. ``kept`` is the share of noise that is
+    left in each entry of the matrix.
     """
     constant, basis = np.zeros(data.n_columns), at.basis
     if view.level > 0.0:
         constant[-1] = view.center / data.intercept
     bend = basis.vectors.T @ (penalty[:, np.newaxis] * basis.vectors)
-    hessian = whitened_hessian(sums.matrix, sums.matrix_noise, np.diag(1.0 * at.alike))
+    hessian = uncorrelated_hessian(sums.matrix, sums.matrix_noise, kept)
     shown = prior.shown(hessian.mean + bend, sums.matrix_noise)
     pooled = hessian.mean @ shown @ view.v + sums.vector - basis.vectors.T @ (penalty * constant)
     one, freedom = np.eye(len(pooled)), max(data.n_rows - len(pooled), 1)

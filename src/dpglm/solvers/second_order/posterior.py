@@ -241,13 +241,13 @@ def noisy_hessian(
 
     By Tweedie's formula, the posterior covariance is that of the noise times the derivative of the
     mean: between two eigenvectors, the share of the gap that is left. ``kept`` is the share of
-    noise that is left in the products with each coordinate, by default 1. The orthonormal columns
+    noise that is left in each product of coordinates, by default 1. The orthonormal columns
     of ``known`` are directions that may have another curvature than all others: for elliptical
     rows these are the parameter and the intercept, which a Hessian maps onto each other. If their
     curvature differs from the mean by more than its noise, entries among them stay, and their
     products with others are shrunk by the positive-part James-Stein factor.
     """
-    size, shares = len(seen), np.ones(len(seen)) if kept is None else kept
+    size, shares = len(seen), np.ones(len(seen)) if kept is None else kept.mean(axis=0)
     known = np.empty((size, 0)) if known is None else known
     own = np.einsum("ij,ij->j", known, seen @ known)
     known = known[:, np.abs(own - np.trace(seen) / size) > _APART * noise][:, : size - 1]
@@ -270,6 +270,20 @@ def noisy_hessian(
     mean = (others * found) @ others.T + half + half.T
     mean += known @ (known.T @ seen @ known) @ known.T
     return _convex(NoisyMatrix(mean, variances, directions))
+
+
+def uncorrelated_hessian(seen: Floats, noise: float, kept: Floats) -> NoisyMatrix:
+    """Return the posterior mean of weighted second moments of uncorrelated coordinates.
+
+    Without weights the products of two coordinates are near 0. They lose the share of noise in
+    their sum of squares, as far as noise is ``kept`` (positive-part James-Stein). Squares keep
+    their noise, because weights reduce those of long-tailed columns more than others.
+    """
+    variances = kept * _deviations(len(seen), noise) ** 2
+    products = (kept > 0.0) & ~np.eye(len(seen), dtype=bool)
+    lost = float(variances[products].sum()) / max(float((seen[products] ** 2).sum()), _TINY)
+    left = 1.0 - min(lost, 1.0) * products
+    return _convex(NoisyMatrix(left * seen, left * variances))
 
 
 def whitened_hessian(seen: Floats, noise: float, like: Floats) -> NoisyMatrix:

@@ -269,16 +269,16 @@ def with_products_of_indicators(
     that was subtracted. The last column of rows is ``intercept``. Two indicators of a factor have
     the product 0 in every row, and each is its own square. So weighted second moments satisfy
     linear equations, and conjugate gradients project the matrix onto their solutions. Also returned
-    is the share of noise that is left in the products with each coordinate, if coordinates are
-    close to columns. Post-processing.
+    is the share of noise that is left in each product of coordinates, if they are close to columns.
+    Post-processing.
     """
     size = len(matrix)
-    back, kept, is_zero = np.eye(size), np.ones(size), np.zeros((size, size))
+    back, kept, is_zero = np.eye(size), np.ones((size, size)), np.zeros((size, size))
     if not indicators:
         return matrix, kept
     for start, stop, center in indicators:
         back[start:stop, -1] = center / intercept
-        kept[start:stop] -= (stop - start) / size
+        kept[start:stop, start:stop] = 0.0
         is_zero[start:stop, start:stop] = 1.0
     is_level = np.diag(is_zero).copy()
     np.fill_diagonal(is_zero, 0.0)

@@ -399,12 +399,13 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
         sums = sums.bounded(HUGE)
         weight = targets.weight, targets.weight_noise
         binding = Binding.of(met, errors, *weight, full_weights=self.full_weights)
-        # The errors count all of the noise, as these coordinates mix columns.
-        matrix, _ = with_products_of_indicators(
+        matrix, kept = with_products_of_indicators(
             sums.matrix, at.basis, self.indicators, self.data.intercept
         )
         sums = dataclasses.replace(sums, matrix=matrix)
-        found = intervals(view, sums, at, prior, targets.weight, self.data, self._penalty, kind)
+        found = intervals(
+            view, sums, at, prior, targets.weight, self.data, self._penalty, kind, kept
+        )
         found = dataclasses.replace(found, binding=binding)
         return dataclasses.replace(state, w=found.center, noise=found.privacy, intervals=found)
 
