@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import d2_absolute_error_score, roc_auc_score
+from sklearn.metrics import d2_absolute_error_score, roc_auc_score, roc_curve
 
 from benchmarks.bar import Bar
 from dpglm.datasets import load_adult
@@ -40,6 +40,7 @@ __all__ = [
     "LEVEL",
     "Line",
     "Population",
+    "hard",
     "measured",
     "others",
     "populations",
@@ -133,6 +134,28 @@ def shapes() -> Iterator[Population]:
     yield Population("not monotone", BinaryTask((0, 1)), expit(z), waves, _area_of_two)
 
 
+def hard() -> Iterator[Population]:
+    """Return scores whose calibration and gaps small budgets resolve least."""
+    rng = np.random.default_rng(3)
+    for name, middle, spread, slope in (
+        ("weak", 0.0, 0.4, 1.0),
+        ("underconfident", -0.5, 0.7, 2.0),
+        ("overconfident", 0.0, 2.5, 0.5),
+        ("2 % positive", -4.6, 1.2, 1.0),
+    ):
+        odds = middle + spread * rng.normal(size=_SIZE)
+        drawn = (rng.uniform(size=_SIZE) < expit(slope * odds)).astype(np.int64)
+        yield Population(name, BinaryTask((0, 1)), expit(odds), drawn, _tested_of_two)
+
+
+def _tested_of_two(scores: Array, y: NDArray[Any]) -> dict[str, float]:
+    """Return the metrics whose intervals are inverted tests."""
+    false, true, _ = roc_curve(y, scores)
+    selected = (1.0 - y.mean()) * false + y.mean() * true
+    lift = 10.0 * float(np.interp(0.1, selected, true))
+    return {"ks": float((true - false).max()), "lift": lift, **_calibration(scores, y)}
+
+
 def _area_of_two(scores: Array, y: NDArray[Any]) -> dict[str, float]:
     return {"auc": float(roc_auc_score(y, scores))}
 
@@ -177,7 +200,8 @@ def _calibration(scores: Array, y: NDArray[Any]) -> dict[str, float]:
     for _ in range(30):
         means = expit(fitted @ design)
         information = design * (means * (1.0 - means)) @ design.T
-        fitted = fitted + np.linalg.solve(information, design @ (y - means))
+        least = 1e-9 * len(y) * np.eye(2)
+        fitted = fitted + np.linalg.solve(information + least, design @ (y - means))
     return {"calibration_intercept": a, "calibration_slope": float(fitted[1])}
 
 
@@ -209,6 +233,7 @@ class Line:
     rmse: dict[str, float]
     covered: dict[str, float]
     covered_rows: dict[str, float]
+    endless: dict[str, float]  # Shares of population intervals without an end.
 
 
 def measured(population: Population, n_rows: int, epsilon: float, runs: int) -> Line:
@@ -216,12 +241,18 @@ def measured(population: Population, n_rows: int, epsilon: float, runs: int) -> 
     plan = plan_evaluation(population.task, n_rows, ApproximateDP(epsilon, DELTA), level=LEVEL)
     rng = np.random.default_rng(1)
     truth = population.exact(population.predictions, population.y)
-    errors, hits, hits_rows = [], [], []
+    errors, hits, hits_rows, endless = [], [], [], []
     for _ in range(runs):
         predictions, y = population.sample(n_rows, rng)
         found, of_rows = plan.run(y, predictions), population.exact(predictions, y)
         numbers = {name: found.number(name) for name in truth}
         errors.append([numbers[name].estimate - of_rows[name] for name in truth])
+        endless.append(
+            [
+                math.inf in (one.population_high, -(one.population_low or 0.0))
+                for one in numbers.values()
+            ]
+        )
         hits_rows.append([one.low <= of_rows[name] <= one.high for name, one in numbers.items()])
         hits.append(
             [
@@ -234,7 +265,8 @@ def measured(population: Population, n_rows: int, epsilon: float, runs: int) -> 
         return dict(zip(truth, values.tolist(), strict=True))
 
     rmse = np.sqrt(np.mean(np.square(errors), axis=0))
-    return Line(named(rmse), named(np.mean(hits, axis=0)), named(np.mean(hits_rows, axis=0)))
+    shares = (named(np.mean(one, axis=0)) for one in (hits, hits_rows, endless))
+    return Line(named(rmse), *shares)
 
 
 def _bars(_: Path) -> Iterator[Bar]:

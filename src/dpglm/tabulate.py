@@ -78,6 +78,15 @@ class Number:
         _, *found = (None if end is None else scale.shown(end + by) for end, by in ends)
         return Number(self.estimate, *found)  # type: ignore[arg-type]
 
+    def joined(self, other: Number) -> Number:
+        """Return the mean of two estimates, with the intervals that contain those of both."""
+        mine, others = list(vars(self).values())[1:], list(vars(other).values())[1:]
+        ends = [
+            one if one is None or two is None else choose(one, two)
+            for one, two, choose in zip(mine, others, (min, max, min, max), strict=True)
+        ]
+        return Number(0.5 * (self.estimate + other.estimate), *ends)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values without absent intervals; NaN becomes None."""
         there = {name: value for name, value in vars(self).items() if value is not None}
@@ -491,23 +500,27 @@ class Noisy:
         these rows, and the population interval already includes it.
         """
         center = float(function(self.values))
-        slopes = self._slopes(function)
-        counts = slopes["counts"]
-        # Noise that changes the sum of counts was removed.
-        noisy = {**slopes, "counts": counts - counts.mean()} if self.known_sum else slopes
-        variance = math.fsum(
-            float(((one * self.noise[name]) ** 2).sum()) for name, one in noisy.items()
-        )
+        variance, of_counts = self.variances(self.slopes(function))
         variance += approximation**2
-        if sampled is None:
-            sampled = float((counts**2 * np.maximum(self.counts, 0.0)).sum())
-        sampled, unseen = self.clustering * sampled, self.clustering * unseen
+        sampled = of_counts if sampled is None else self.clustering * sampled
+        unseen *= self.clustering
         if not math.isfinite(center + variance + sampled):
             return Number(math.nan, scale.low, scale.high, scale.low, scale.high)
         sampled = max(sampled - unseen, 0.0)
         return number(center, variance + unseen, z, scale, sampling_variance=sampled)
 
-    def _slopes(self, function: Callable[[Parts], float]) -> Parts:
+    def variances(self, slopes: Parts) -> tuple[float, float]:
+        """Return the variances by noise and by sampling of a number with these derivatives."""
+        counts = slopes["counts"]
+        # Noise that changes the sum of counts was removed.
+        noisy = {**slopes, "counts": counts - counts.mean()} if self.known_sum else slopes
+        noise = math.fsum(
+            float(((one * self.noise[name]) ** 2).sum()) for name, one in noisy.items()
+        )
+        sampled = float((counts**2 * np.maximum(self.counts, 0.0)).sum())
+        return noise, self.clustering * sampled
+
+    def slopes(self, function: Callable[[Parts], float]) -> Parts:
         """Return derivatives by central differences."""
         largest = max(float(np.abs(one).max(initial=0.0)) for one in self.values.values())
         slopes = {}

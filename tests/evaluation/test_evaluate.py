@@ -1,5 +1,6 @@
 """evaluate: releases, cost, results."""
 
+import dataclasses
 import json
 import math
 
@@ -29,10 +30,11 @@ from dpglm.evaluation import (
     evaluate_predictions,
     plan_evaluation,
 )
+from dpglm.evaluation import binary as binary_metrics
 from dpglm.exceptions import BudgetExceededError, PlanMismatchError
 from dpglm.ledger import PrivacyLedger
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, ZeroConcentratedDP
-from dpglm.tabulate import Noisy, Number
+from dpglm.tabulate import Number
 from tests.evaluation.conftest import N
 from tests.forgeries import part_of
 from tests.oracle.watching import watching
@@ -90,16 +92,19 @@ def test_groups_are_evaluated_at_the_price_of_all(exact, binary):
 
 def test_each_metric_is_computed_once(binary, monkeypatch):
     found = evaluate_predictions(*binary[:2], classes=WELL_ILL, random_state=0)
-    computed, number = [], Noisy.number
+    computed = []
 
-    def noted(*args, **options):
-        computed.append(args)
-        return number(*args, **options)
+    def noted(one):
+        def value(*args):
+            computed.append(one.name)
+            return one.value(*args)
 
-    monkeypatch.setattr(Noisy, "number", noted)
+        return dataclasses.replace(one, value=value)
+
+    monkeypatch.setattr(binary_metrics, "METRICS", tuple(map(noted, binary_metrics.METRICS)))
     for _ in range(2):
         found.summary(), found.to_dict(), found.measures, found.accuracy(), found.accuracy(0.5)
-    assert len(computed) == len(found.all_rows.task.metrics)
+    assert sorted(computed) == sorted(one.name for one in found.all_rows.task.metrics)
 
 
 def test_calibration_and_lift(exact, binary):

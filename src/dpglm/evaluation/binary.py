@@ -21,8 +21,8 @@ from dpglm.evaluation.estimates import (
     Recalibration,
     area_number,
     at_cut,
+    gap_number,
     keys_of,
-    largest_gap,
     n_cells_for,
     n_fine_for,
     precision_recall_points,
@@ -42,6 +42,7 @@ from dpglm.evaluation.task import (
     mean_of,
     metric,
     ratio,
+    ratio_number,
 )
 from dpglm.oracle.counts import Cells
 from dpglm.solvers.composite.tabulation import KEY_UNIT, FoundCells, Refined, Tabulation
@@ -53,12 +54,12 @@ Decided: TypeAlias = Callable[[float, float, float, float], float]
 _LABEL, _SCORE, _LOSS, _BRIER, _PREDICTED, _POSITION = 1, 2, 3, 4, 5, 6
 # Tables of probabilities with their shares of the squared budget; other scores have the first only.
 _SHARES = {"scores": 0.7, "log_loss": 0.1, "brier": 0.1, "prediction": 0.05, "position": 0.05}
-# Expected standard deviation of a mean position within a cell.
-_POSITION_STD = 0.3
+# Variance of a mean position within a cell that may be anywhere from -1 to 1.
+_POSITION_VARIANCE = 1.0 / 3.0
 # The least change of the false positive rate per change of the true one, for slopes of curves.
 _STEEPEST = 1e-3
-# Scores beyond this quantile are least known.
-_OUTER = 0.01
+# Relative error of sums of rows.
+_CLOSE = 1e-9
 # The smallest class share that enters logarithms.
 _LEAST_SHARE = 1e-6
 
@@ -174,24 +175,22 @@ class BinaryTask(EvaluationTask):
         if released.n_rows is not None:
             histogram = histogram + (released.n_rows - histogram.sum()) / histogram.size
         tables["scores"] = histogram
-        rows_in = np.maximum(histogram.sum(axis=(0, 1)), 1.0)
+        near = cells, cells
         if self.probabilities:
-            summed, std = tables.pop("position")[cells.there], released.noise["position"]
-            # Mean positions are shrunk to their expectation 0.
-            kept = _POSITION_STD**2 / (_POSITION_STD**2 + (std / rows_in) ** 2)
-            positions, position_noise = summed * kept, std * kept
+            rows = np.maximum(histogram.sum(axis=(0, 1)), 1.0)
+            # Mean positions have the expectation 0 and the noise of their sums.
+            position = tables.pop("position")[cells.there] / rows
+            noise = (released.noise["position"] / rows) ** 2
+            kept = _POSITION_VARIANCE / (_POSITION_VARIANCE + noise)
+            position, error = kept * position, np.sqrt(kept * noise)
+            near = cells.tilted(position + error), cells.tilted(position - error)
+            cells = cells.tilted(position)
         released = dataclasses.replace(released, tables=tables)
         sums = [name for name in tables if name != "scores"]
-
-        def result(rows: ReleasedTables[str]) -> BinaryResult:
-            noisy = rows.noisy("scores", *sums)
-            if self.probabilities:
-                values = {**noisy.values, "position": positions}
-                noise = {**noisy.noise, "position": position_noise}
-                noisy = dataclasses.replace(noisy, values=values, noise=noise)
-            return BinaryResult(self, noisy, cells, rows_in, z)
-
-        return tuple(map(result, released.levels(n_levels)))
+        return tuple(
+            BinaryResult(self, rows.noisy("scores", *sums), cells, near, z)
+            for rows in released.levels(n_levels)
+        )
 
 
 @final
@@ -229,12 +228,12 @@ class BinaryResult(Result):
         Classes and thresholds.
     noisy : Noisy
         ``counts`` of shape (2, n_cells): negative and positive rows in cells of increasing scores.
-        For probabilities also sums of positions in each cell (``position``), and of log losses,
-        squared errors and predictions, each rescaled to [-1, 1].
+        For probabilities also sums of log losses, squared errors and predictions, each rescaled to
+        [-1, 1].
     cells : MergedCells
-        The cells, and the fine cells within them.
-    rows_in : ndarray of shape (n_cells,)
-        Number of rows of all levels in each cell, the denominator of mean positions.
+        The cells, and the fine cells within them, with the released mean positions.
+    near : tuple of MergedCells
+        The same with mean positions one standard error higher, and lower.
     z : float
         Half width of intervals in standard deviations.
     """
@@ -242,7 +241,7 @@ class BinaryResult(Result):
     task: BinaryTask
     noisy: Noisy
     cells: MergedCells
-    rows_in: Array
+    near: tuple[MergedCells, MergedCells]
     z: float
 
     @property
@@ -255,13 +254,9 @@ class BinaryResult(Result):
         return self.cells.ends
 
     @functools.cached_property
-    def _released_cells(self) -> MergedCells:
-        return self._tilted(self.noisy.values)
-
-    @functools.cached_property
     def means(self) -> Array:
         """Approximate mean score of each cell, of shape (n_cells,)."""
-        return self._released_cells.mean(self.cells.scores)
+        return self.cells.mean(self.cells.scores)
 
     def roc_curve(self) -> tuple[Array, Array, Array]:
         """Return the ROC curve at the ends of cells.
@@ -350,13 +345,37 @@ class BinaryResult(Result):
         """
         share = check_real("share", share, above=0.0, most=1.0)
 
-        def gained(low: Array, high: Array) -> float:
-            false, true = roc_points(low, high)
-            base = ratio(high.sum(), low.sum() + high.sum())
-            selected = (1.0 - base) * false + base * true
-            return float(np.interp(share, selected, true)) / share
+        def ratio_of(part: float) -> Number:
+            return ratio_number(
+                self.noisy,
+                lambda values: self._top(*by_class(values), share, part),
+                lambda values: share * float(values["counts"][1].sum()),
+                self.z,
+                NumberScale(0.0, 1.0 / share),
+            )
 
-        return self._of_counts(gained, NumberScale(low=0.0))
+        return ratio_of(0.0).joined(ratio_of(1.0))
+
+    def _top(self, negatives: Array, positives: Array, share: float, part: float) -> float:
+        """Return the number of positives among a share of the rows with the highest scores.
+
+        The share ends within a cell, where positives are spread evenly. If the share of positives
+        is monotone, the change by their order there is at most that by joining the smaller part of
+        the cell to its neighbour; ``part`` of it is added.
+        """
+        rows = np.maximum(negatives + positives, 0.0)
+        wanted = share * max(float(rows.sum()), 1.0)
+        above = np.append(np.cumsum(rows[::-1])[::-1], 0.0)
+        place = int(np.flatnonzero(above[:-1] >= wanted * (1.0 - _CLOSE))[-1])
+        inside = min((wanted - above[place + 1]) / max(rows[place], 1.0), 1.0)
+        top = float(positives[place + 1 :].sum() + inside * positives[place])
+        last = place == len(rows) - 1
+        lower = last or (inside >= 0.5 and place > 0)
+        other = max(place - 1, 0) if lower else place + 1
+        joined = rows[place] * min(max(positives[other] / max(rows[other], 1.0), 0.0), 1.0)
+        change = (1.0 - inside if lower else -inside) * (positives[place] - joined)
+        most = max(wanted, top)
+        return float(min(top + part * change * self.cells.spread[place], most))
 
     @checked
     def decided(self, function: Decided, threshold: float | None) -> Number:
@@ -396,21 +415,7 @@ class BinaryResult(Result):
 
     def ks(self) -> Number:
         """Return the largest gap between the rates; intervals allow for gaps within cells."""
-
-        def gap(low: Array, high: Array, cut: int) -> float:
-            return ratio(low[:cut].sum(), low.sum()) - ratio(high[:cut].sum(), high.sum())
-
-        # The error is that of the gap at one place, also where noise makes all gaps negative.
-        places = range(1, len(self.ends))
-        cut = max(places, key=lambda place: gap(*self.noisy.by_class, place), default=1)
-        found = self._of_counts(functools.partial(gap, cut=cut))
-        inside = largest_gap(*self.noisy.by_class, np.sqrt(self.cells.unknown))
-        within = inside - largest_gap(*self.noisy.by_class)
-        return dataclasses.replace(
-            found,
-            high=SHARE.shown(found.high + within),
-            population_high=SHARE.shown((found.population_high or 0.0) + within),
-        )
+        return gap_number(self.noisy, self.cells, self.z)
 
     def log_loss(self) -> Number:
         """Return the mean log loss."""
@@ -424,8 +429,7 @@ class BinaryResult(Result):
         """Return the mean prediction."""
         rows = np.maximum(self.noisy.counts.sum(axis=0), 0.0)
         total = max(float(rows.sum()), 1.0)
-        cells = self._released_cells
-        squares = float(rows @ cells.mean(cells.scores**2)) / total
+        squares = float(rows @ self.cells.mean(self.cells.scores**2)) / total
         variance = max(squares - (float(rows @ self.means) / total) ** 2, 0.0)
         return self.noisy.number(
             lambda values: mean_of(values, "prediction", 1.0), self.z, sampled=variance / total
@@ -433,34 +437,19 @@ class BinaryResult(Result):
 
     def calibration_intercept(self) -> Number:
         """Return the shift of all log odds that makes the mean prediction right."""
-        fit = Recalibration(self._released_cells)
-        steepness = fit.steepness(np.maximum(self.noisy.counts.sum(axis=0), 0.0))
-
-        def shift(values: Parts) -> float:
-            rows = values["counts"].sum(axis=0)
-            predicted = mean_of(values, "prediction", 1.0) * float(rows.sum())
-            return fit.intercept(rows, float(values["counts"][1].sum()), predicted)
-
-        errors = np.stack([-self.means, 1.0 - self.means])
-        sampled = self._sampling_variance(errors) / max(steepness, 1e-6) ** 2
-        return self.noisy.number(shift, self.z, NumberScale(), sampled=sampled)
+        predicted = mean_of(self.noisy.values, "prediction", 1.0)
+        return self._recalibration.intercept(predicted, self.z)
 
     def calibration_slope(self) -> Number:
         """Return the coefficient of the log odds in a logistic regression of the class on them.
 
-        The distribution of scores within cells is known only approximately. The change due to the
-        mean positions within cells, and due to the outermost scores, is used as the error.
+        An interval without an end contains all slopes beyond the other end.
         """
-        fit = Recalibration(self._released_cells)
-        found = fit.slope(*self.noisy.by_class)
-        others = Recalibration(self.cells), Recalibration(fit.cells, _OUTER)
-        return self.noisy.number(
-            lambda values: Recalibration(self._tilted(values)).slope(*by_class(values)),
-            self.z,
-            NumberScale(),
-            approximation=math.hypot(*(one.slope(*self.noisy.by_class) - found for one in others)),
-            unseen=fit.unseen(*self.noisy.by_class),
-        )
+        return self._recalibration.slope(self.z)
+
+    @property
+    def _recalibration(self) -> Recalibration:
+        return Recalibration(self.noisy, self.cells, self.near)
 
     def d2(self) -> Number:
         """Return the share of the log loss of a constant prediction that is explained."""
@@ -480,12 +469,6 @@ class BinaryResult(Result):
         influence = loss * math.log((1.0 - share) / share) * positive - self._typical_losses
         sampled = self._sampling_variance(influence / most)
         return self.noisy.number(explained, self.z, NumberScale(high=1.0), sampled=sampled)
-
-    def _tilted(self, values: Parts) -> MergedCells:
-        """Return the cells with shares of fine cells that have the released mean positions."""
-        if not self.task.probabilities:
-            return self.cells
-        return self.cells.tilted(values["position"] / self.rows_in)
 
     @property
     def _typical_losses(self) -> Array:

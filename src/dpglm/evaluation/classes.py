@@ -17,6 +17,7 @@ from dpglm._validation import Array, check_integer
 from dpglm.evaluation.estimates import (
     LARGEST_LOSS,
     MergedCells,
+    area_error,
     area_number,
     keys_of,
     known_area,
@@ -247,15 +248,18 @@ class ClassesResult(Result):
     def auc(self) -> Number:
         """Return the mean over classes of the area of one class versus the rest.
 
-        Curves share their rows, so their sampling errors are dependent: the population interval
-        uses the mean half width, an upper bound.
+        Curves have independent noise. They share their rows, so that their sampling errors are
+        dependent, and corrections for the order within cells err alike: of these, the mean over
+        classes is used, an upper bound.
         """
-        areas = [known_area(*curve, self.z) for curve in self.curves]
+        areas = [known_area(*curve, self.z, NumberScale(), 0.0) for curve in self.curves]
+        error = self.z * float(np.mean([area_error(*curve) for curve in self.curves]))
         unknown = [unknown_order(*noisy.by_class, cells.unknown) for noisy, cells in self.curves]
-        mean = float(np.mean([one.estimate for one in areas]))
+        mean = SHARE.shown(float(np.mean([one.estimate for one in areas])))
         half = math.hypot(*(0.5 * (one.high - one.low) for one in areas)) / len(areas)
-        ends = [(one.population_low or 0.0, one.population_high or 1.0) for one in areas]
+        ends = [(one.population_low or 0.0, one.population_high or 0.0) for one in areas]
         most = float(np.mean([0.5 * (high - low) for low, high in ends]))
+        half, most = math.hypot(half, error), math.hypot(most, error)
         found = Number(mean, mean - half, mean + half, mean - most, mean + most)
         return found.widened(float(np.mean(unknown)), SHARE)
 

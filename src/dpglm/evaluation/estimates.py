@@ -5,18 +5,20 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
-from scipy.special import expit, logit
+from scipy.special import expit, log_ndtr, logit, ndtr
 
 from dpglm._validation import Array
+from dpglm.evaluation.task import solved
+from dpglm.inference.comparisons import largest_errors, root_of
 from dpglm.solvers.composite.tabulation import FoundCells, Refined
-from dpglm.tabulate import SHARE, Noisy, Number, Parts, by_class
+from dpglm.tabulate import SHARE, Noisy, Number, NumberScale, by_class, nearest_counts
 
 Keys: TypeAlias = NDArray[np.int64]
 LARGEST_LOSS = 8.0
@@ -147,6 +149,14 @@ class MergedCells:
             bend = np.clip(bend + np.clip(step, -2.0, 2.0), -_MOST_BENT, _MOST_BENT)
         return self._bent(bend, middles)
 
+    @functools.cached_property
+    def gathered(self) -> Self:
+        """The cells with all rows of a merged cell at their mean position."""
+        middles, least = self.found.middles, np.full(len(self.there), np.inf)
+        away = np.abs(middles - self.mean(middles)[self.place])
+        np.minimum.at(least, self.place, away)
+        return dataclasses.replace(self, shares=(away <= least[self.place]).astype(np.float64))
+
     def _bent(self, bend: Array, middles: Array) -> Self:
         shares = self.found.shares * np.exp(bend[self.place] * middles)
         whole = np.bincount(self.place, self.found.shares) / np.bincount(self.place, shares)
@@ -228,6 +238,9 @@ _MOST_STEPS, _LONGEST_STEP, _CLOSE = 40, 2.0, 1e-9
 _LEAST_INFORMATION = 1e-6
 _LEAST_SHARE = 1e-6
 _LEAST_DEVIATION = 1e-3
+# Shifts that are tested; and slopes, per standard deviation of the log odds.
+_TESTS = 81
+_SLOPES = np.sinh(np.linspace(-math.asinh(64.0), math.asinh(64.0), _TESTS))
 _LEAST = 1e-12
 # A cell with less spread contains mainly one score.
 _ONE_SCORE = 0.5
@@ -253,11 +266,15 @@ def area_under_roc(negatives: Array, positives: Array, spread: Array | float = 1
     there = mass > _LEAST
     if np.count_nonzero(there) < 3:
         return area
-    share = np.clip(0.5 * p[there] / mass[there], 0.0, 1.0)
-    share = isotonic_regression(share, weights=mass[there], increasing=rising).x
-    middle = (np.cumsum(mass) - 0.5 * mass)[there]
-    slopes = np.gradient(share, middle)
+    _, slopes = _rising(p[there], mass[there], rising)
     return area + float(slopes @ (mass**3 * spread)[there]) / 3.0
+
+
+def _rising(positives: Array, mass: Array, rising: bool) -> tuple[Array, Array]:
+    """Return isotonic shares of positives in cells, and their slopes by mass."""
+    share = np.clip(0.5 * positives / mass, 0.0, 1.0)
+    share = isotonic_regression(share, weights=mass, increasing=rising).x
+    return share, np.gradient(share, np.cumsum(mass) - 0.5 * mass)
 
 
 def change_of_area(negatives: Array, positives: Array, spread: Array) -> float:
@@ -334,123 +351,170 @@ def largest_gap(negatives: Array, positives: Array, first: Array | float = 0.0) 
     return float(max(gaps[:-1].max(initial=0.0), inside.max(initial=0.0)))
 
 
+def gap_number(noisy: Noisy, cells: MergedCells, z: float) -> Number:
+    """Return the largest gap between the rates at any score, the KS distance.
+
+    It is at least the gap at each end of a cell: the lower end is the largest of simultaneous lower
+    ends. It is at most the gap near its true place: the upper end is the largest of the upper ends
+    of single cells, with the increase of the gap within the cell. In these rows the gap also
+    fluctuates there: the largest value of a Brownian bridge with variance v exceeds ``x`` with
+    probability ``exp(-2 x^2 / v)``.
+    """
+    counts, totals = noisy.counts, np.maximum(noisy.counts.sum(axis=1), 1.0)[:, np.newaxis]
+    below = np.tril(np.ones((counts.shape[1],) * 2))[:-1]
+    rates = counts / totals @ below.T
+    slopes = (below - rates[..., np.newaxis]) / totals[..., np.newaxis]
+    slopes = np.concatenate([slopes[0], -slopes[1]], axis=1)
+    moved = slopes - slopes.mean(axis=1, keepdims=True) if noisy.known_sum else slopes
+    noise = float(noisy.noise["counts"]) ** 2 * moved @ moved.T
+    rows = noisy.clustering * np.maximum(counts, 0.0)
+    sampled = slopes * rows.ravel() @ slopes.T
+    gaps = rates[0] - rates[1]
+    ends, inside = np.pad(gaps, 1), gap_increases(*noisy.by_class) * cells.spread
+    inside += np.maximum(ends[:-1], ends[1:])
+    inside += largest_gap(*noisy.by_class, np.sqrt(cells.unknown))
+    inside -= largest_gap(*noisy.by_class)
+    bridge = -0.5 * float(log_ndtr(-z)) * (rows / totals**2).sum(axis=0) * cells.spread
+    found = [max(float(gaps.max(initial=0.0)), 0.0)]
+    for covariance, squares in ((noise, bridge), (noise + sampled, 0.0)):
+        errors = np.sqrt(np.diag(covariance))
+        units = np.maximum(errors, _LEAST)
+        root = root_of(covariance / np.outer(units, units))
+        joint = float(np.quantile(largest_errors(root, np.inf), 2.0 * ndtr(z) - 1.0))
+        errors_of_cells = np.maximum(*(np.pad(errors, one) for one in ((1, 0), (0, 1))))
+        highest = inside + np.sqrt((z * errors_of_cells) ** 2 + squares)
+        found += [float((gaps - joint * errors).max(initial=0.0)), float(highest.max())]
+    return Number(*map(SHARE.shown, found))
+
+
+def gap_increases(negatives: Array, positives: Array) -> Array:
+    """Return the increase of the gap of the rates within each cell, over that at both its ends.
+
+    The share of positives, with both classes weighted equally, is taken as linear in the rank of
+    the score within a cell, as for the area under the curve.
+    """
+    p, q = _shares(positives), _shares(negatives)
+    mass = np.maximum(0.5 * (p + q), 0.0)
+    there, found = mass > _LEAST, np.maximum(q, 0.0)
+    if np.count_nonzero(there) < 3:
+        return found
+    mass = mass[there]
+    share, slopes = _rising(p[there], mass, True)
+    bend = np.maximum(slopes * mass, _LEAST)
+    place = np.clip(0.5 + (0.5 - share) / bend, 0.0, 1.0)
+    chord = 2.0 * mass * (1.0 - 2.0 * share)
+    peak = chord * place + 2.0 * mass * bend * place * (1.0 - place)
+    found[there] = peak - np.maximum(chord, 0.0)
+    return np.maximum(found, 0.0)
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class Recalibration:
-    """Logistic regression of the class on log odds, from counts in merged cells.
+    """Tests of the calibration: scores of a logistic regression of the class on log odds.
 
-    Scores of a merged cell are distributed over its fine cells by their shares. Log odds are
-    clipped to their quantiles ``outer`` and 1 - ``outer``.
+    Rows of a merged cell are distributed over its fine cells by their shares. ``near`` are the
+    cells with mean positions one standard error higher and lower.
     """
 
+    noisy: Noisy
     cells: MergedCells
-    outer: float = 0.0
+    near: tuple[MergedCells, MergedCells]
 
     @functools.cached_property
-    def log_odds(self) -> Array:
-        """Log odds of fine cells."""
-        upto = np.cumsum(self.cells.shares) / self.cells.shares.sum()
-        ends = np.searchsorted(upto, [self.outer, 1.0 - self.outer])
-        low, high = self.cells.log_odds[np.minimum(ends, len(upto) - 1)]
-        return np.clip(self.cells.log_odds, low, high)
+    def _rows(self) -> Array:
+        """The nearest numbers of rows that are not negative."""
+        rows = self.noisy.counts.sum(axis=0)
+        return nearest_counts(rows, np.ones_like(rows), self.noisy.n_rows)
 
-    def intercept(self, rows: Array, positives: float, predicted: float) -> float:
-        """Return the shift of all log odds for which predictions add up to the positives.
-
-        ``predicted`` is the sum of the predictions without the shift.
-        """
-        share = float(rows.sum())
-        shift, (start, _) = 0.0, self._responses(self.log_odds)
-        for _ in range(_MOST_STEPS):
-            means, slopes = self._responses(self.log_odds + shift)
-            missing = positives - predicted - float(rows @ (means - start))
-            step = missing / max(float(rows @ slopes), _LEAST_INFORMATION * max(share, 1.0))
-            shift += min(max(step, -_LONGEST_STEP), _LONGEST_STEP)
-            if abs(step) < _CLOSE:
-                break
-        return shift
-
-    def steepness(self, rows: Array) -> float:
-        """Return the derivative of the mean prediction with respect to the shift."""
-        _, slopes = self._responses(self.log_odds)
-        return float(rows @ slopes) / max(float(rows.sum()), 1.0)
-
-    def slope(self, negatives: Array, positives: Array) -> float:
-        """Return the coefficient of the log odds, next to an intercept.
-
-        It solves the score equations of the counts, with the mean log odds of each merged cell.
-        """
-        rows = negatives + positives
-        positions, deviation = self._positions(rows)
-        return float(self._fit(rows, positives, positions)[1]) / deviation
-
-    def unseen(self, negatives: Array, positives: Array) -> float:
-        """Return the variance of the slope of the rows given the counts.
-
-        It is the inverse information of the counts minus that of the rows.
-        """
-        rows = negatives + positives
-        positions, deviation = self._positions(rows)
-        fitted = self._fit(rows, positives, positions)
-        rows = np.maximum(rows, 0.0)
-        middle = self.cells.mean(positions)
-        means = expit(fitted[0] + fitted[1] * positions)
-        information, slopes = self._information(rows, means, positions)
-        moments = [float(rows @ self.cells.mean(slopes * positions**k)) for k in range(3)]
-        whole = np.array([moments[:2], moments[1:]])
-        response = self.cells.mean(means)
-        design = np.stack([np.ones_like(middle), middle])
-        squares = design * (rows * response * (1.0 - response)) @ design.T
-        inverse = np.linalg.inv(information)
-        counted = (inverse @ squares @ inverse.T)[1, 1]
-        known = np.linalg.inv(_regularized(whole, rows))[1, 1]
-        return max(float(counted - known), 0.0) / deviation**2
-
-    def _responses(self, scores: Array) -> tuple[Array, Array]:
-        """Return the mean response in each merged cell, and its slope."""
-        means = expit(scores)
-        return self.cells.mean(means), self.cells.mean(means * (1.0 - means))
-
-    def _positions(self, rows: Array) -> tuple[Array, float]:
-        """Return the standardized log odds of fine cells, and their standard deviation."""
-        weights = np.maximum(rows, 0.0)
-        weights = weights / max(float(weights.sum()), 1e-300)
-        odds = self.log_odds
-        center = float(weights @ self.cells.mean(odds))
-        spread = float(weights @ self.cells.mean((odds - center) ** 2))
-        deviation = max(math.sqrt(max(spread, 0.0)), _LEAST_DEVIATION)
+    @functools.cached_property
+    def _odds(self) -> tuple[Array, float]:
+        """Standardized log odds of fine cells, and their standard deviation."""
+        odds, mean = self.cells.log_odds, self.cells.mean
+        center = float(self._rows @ mean(odds)) / self.noisy.n_rows
+        spread = float(self._rows @ mean((odds - center) ** 2)) / self.noisy.n_rows
+        deviation = max(math.sqrt(spread), _LEAST_DEVIATION)
         return (odds - center) / deviation, deviation
 
-    def _information(self, rows: Array, means: Array, positions: Array) -> tuple[Array, Array]:
-        slopes = means * (1.0 - means)
-        middle = self.cells.mean(positions)
-        pulls = [rows * self.cells.mean(slopes), rows * self.cells.mean(slopes * positions)]
-        found = np.array([[one.sum() for one in pulls], [float(middle @ one) for one in pulls]])
-        return _regularized(found, rows), slopes
+    def intercept(self, predicted: float, z: float) -> Number:
+        """Return the shift of all log odds for which predictions add up to the positives.
 
-    def _fit(self, rows: Array, positives: Array, positions: Array) -> Array:
-        there, middle = np.maximum(rows, 0.0), self.cells.mean(positions)
-        share = float(positives.sum()) / max(float(rows.sum()), 1.0)
-        start = float(logit(min(max(share, _LEAST_SHARE), 1.0 - _LEAST_SHARE)))
-        fitted = np.array([start, 0.0])
+        ``predicted`` is the mean prediction without the shift.
+        """
+        start, rows = expit(self.cells.log_odds), self.noisy.counts.sum(axis=0)
+        positive = np.array([[0.0], [1.0]])
+        missing = float(self.noisy.counts[1].sum()) - predicted * float(rows.sum())
+
+        def test(shift: float) -> tuple[float, float, float]:
+            means = expit(self.cells.log_odds + shift)
+            change = self.cells.mean(means - start)
+            errors = positive - self.cells.mean(means)
+            squares = errors**2 + self.cells.mean(means**2) - self.cells.mean(means) ** 2
+            counts = np.maximum(self.noisy.counts, 0.0)
+            # The mean prediction depends on half of the counts and of its own sum.
+            slopes = {"counts": positive - change - 0.5, "prediction": np.array(-0.5)}
+            noise, _ = self.noisy.variances(slopes)
+            noise += self._of_positions(lambda cells: rows * cells.mean(means - start))
+            sampled = self.noisy.clustering * float((counts * squares).sum())
+            return missing - float(rows @ change), noise, noise + sampled
+
+        ends = np.linspace(-2.0 * LOG_ODDS, 2.0 * LOG_ODDS, _TESTS)
+        return solved(test, ends, z, NumberScale())
+
+    def slope(self, z: float) -> Number:
+        """Return the coefficient of the log odds, next to an intercept.
+
+        Each slope is tested with the intercept that fits it best. Its score is the efficient one:
+        small errors of the intercept do not change it.
+        """
+        odds, deviation = self._odds
+        rows, middle = self.noisy.counts.sum(axis=0), self.cells.mean(odds)
+        within = (odds - middle[self.cells.place]) ** 2
+
+        def test(slope: float) -> tuple[float, float, float]:
+            means = expit(self._intercept(slope * odds) + slope * odds)
+            curves = means * (1.0 - means)
+            pulls = self._rows * self.cells.mean(curves)
+            center = float(self._rows @ self.cells.mean(curves * odds)) / max(
+                float(pulls.sum()), _LEAST_INFORMATION * self.noisy.n_rows
+            )
+            response = self.cells.mean(means)
+            weights, missing = middle - center, self.noisy.counts[1] - rows * response
+            slopes = np.stack([-weights * response, weights * (1.0 - response)])
+            noise, sampled = self.noisy.variances({"counts": slopes})
+            noise += self._of_positions(
+                lambda cells: cells.mean(odds) * missing - weights * self._rows * cells.mean(means)
+            )
+            unseen = self.noisy.clustering * float(self._rows @ self.cells.mean(curves * within))
+            return float(weights @ missing), noise + unseen, noise + max(sampled, unseen)
+
+        found = solved(test, _SLOPES, z, NumberScale())
+        return Number(*(one / deviation for one in vars(found).values()))
+
+    def _intercept(self, scores: Array) -> float:
+        """Return the intercept for which predictions add up to the positives."""
+        positives, total = float(self.noisy.counts[1].sum()), self.noisy.n_rows
+        share = min(max(positives / total, _LEAST_SHARE), 1.0 - _LEAST_SHARE)
+        intercept = float(logit(share))
         for _ in range(_MOST_STEPS):
-            means = expit(fitted[0] + fitted[1] * positions)
-            missing = positives - rows * self.cells.mean(means)
-            score = np.array([missing.sum(), float(middle @ missing)])
-            information, _ = self._information(there, means, positions)
-            step = np.linalg.solve(information, score)
-            longest = float(np.abs(step).max())
-            fitted = fitted + step * min(1.0, _LONGEST_STEP / max(longest, 1e-300))
-            if longest < _CLOSE:
+            means = expit(intercept + scores)
+            missing = share * total - float(self._rows @ self.cells.mean(means))
+            slope = float(self._rows @ self.cells.mean(means * (1.0 - means)))
+            step = missing / max(slope, _LEAST_INFORMATION * total)
+            intercept += min(max(step, -_LONGEST_STEP), _LONGEST_STEP)
+            if abs(step) < _CLOSE:
                 break
-        return fitted
+        return intercept
 
+    def _of_positions(self, function: Callable[[MergedCells], Array]) -> float:
+        """Return the variance of a sum over merged cells by the places of the rows within them.
 
-def _regularized(information: Array, rows: Array) -> Array:
-    """Return an information matrix that is not singular."""
-    least = _LEAST_INFORMATION * max(float(rows.sum()), 1.0)
-    found: Array = information + least * np.eye(2)
-    return found
+        Mean positions have independent errors. Next to a mean position, rows may be less spread
+        than in ``cells`` down to all of them at one place, or more: the sum is taken as uniform.
+        """
+        high, low = map(function, self.near)
+        change = float((function(self.cells.gathered) - function(self.cells)).sum())
+        return float(((0.5 * (high - low)) ** 2).sum()) + change**2 / 3.0
 
 
 def _shares(counts: Array) -> Array:
@@ -478,23 +542,27 @@ def area_number(noisy: Noisy, cells: MergedCells, z: float) -> Number:
 
     Its intervals contain the area for every order of the scores that the search left unordered.
     """
-    return known_area(noisy, cells, z).widened(unknown_order(*noisy.by_class, cells.unknown), SHARE)
+    found = known_area(noisy, cells, z, SHARE, area_error(noisy, cells))
+    return found.widened(unknown_order(*noisy.by_class, cells.unknown), SHARE)
 
 
-def known_area(noisy: Noisy, cells: MergedCells, z: float) -> Number:
+def area_error(noisy: Noisy, cells: MergedCells) -> float:
+    """Return the size of the error of the correction for the order within cells."""
+    order = area_under_roc(*noisy.by_class, cells.spread) - area_under_roc(*noisy.by_class, 0.0)
+    return max(
+        _UNSURE * abs(order) / len(cells.there) ** 2,
+        _OF_CHANGE * change_of_area(*noisy.by_class, cells.spread),
+    )
+
+
+def known_area(
+    noisy: Noisy, cells: MergedCells, z: float, scale: NumberScale, error: float
+) -> Number:
     """Return the area if the scores that the search left unordered are equal."""
-
-    def area(values: Parts, spread: Array | float = cells.spread) -> float:
-        return area_under_roc(*by_class(values), spread)
-
-    order = area(noisy.values) - area(noisy.values, 0.0)
     return noisy.number(
-        area,
+        lambda values: area_under_roc(*by_class(values), cells.spread),
         z,
-        SHARE,
-        approximation=max(
-            _UNSURE * abs(order) / noisy.counts.shape[1] ** 2,
-            _OF_CHANGE * change_of_area(*noisy.by_class, cells.spread),
-        ),
+        scale,
+        approximation=error,
         unseen=order_variance(*noisy.by_class, cells.spread),
     )

@@ -147,7 +147,7 @@ class Evaluation(TabulatedResult):
     def conf_int(
         self, name: str, level: float | None = None, *, of: str = "population"
     ) -> tuple[float, float]:
-        """Return the ends of a confidence interval.
+        """Return the ends of a confidence interval, which may be infinite.
 
         Parameters
         ----------

@@ -8,10 +8,11 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 
 from dpglm._calls import checked
 from dpglm._validation import Array, in_one_line
@@ -21,7 +22,7 @@ from dpglm.privacy.budget import Adjacency
 from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.tabulation import KEY_UNIT, FoundCells, Refined, Tabulation
 from dpglm.tables.given import spelled_as
-from dpglm.tabulate import Number, Parts, ReleasedTables
+from dpglm.tabulate import Noisy, Number, NumberScale, Parts, ReleasedTables
 
 SCORES, PROBABILITIES, CLASSES, NUMBERS = "scores", "probabilities", "classes", "numbers"
 """Kinds of predictions: any scores of two classes, probabilities of two or of several, numbers."""
@@ -270,6 +271,71 @@ def mean_of(values: Parts, name: str, largest: float) -> float:
 def ratio(part: float, whole: float) -> float:
     """Return a ratio; NaN if the denominator is almost 0."""
     return part / whole if abs(whole) > 1e-9 else math.nan
+
+
+# Ratios that are tested, over their range.
+_RATIOS, _TINY = 101, 1e-300
+Test: TypeAlias = Callable[[float], tuple[float, float, float]]
+"""From a number to a score with mean 0 if the number is true, and the score's two variances.
+
+The first variance is that of the number of these rows, the second one that of the population's.
+"""
+
+
+def solved(test: Test, grid: Array, z: float, scale: NumberScale) -> Number:
+    """Return the number with score 0, and intervals of the numbers that are not rejected.
+
+    A number is rejected if its score is more than z standard deviations from 0. Intervals reach
+    from the first to the last number that is not rejected, and to the end of the scale if that is
+    an end of ``grid``. Without a score of 0, scores are shifted by that of the likeliest number.
+    """
+    scores, *variances = np.array([test(one) for one in grid]).T
+    sizes = np.abs(scores) / np.sqrt(variances[0] + _TINY)
+    crossed = np.flatnonzero(scores[:-1] * scores[1:] <= 0.0)
+    if len(crossed):
+        start = crossed[np.minimum(sizes[crossed], sizes[crossed + 1]).argmin()]
+        best = float(brentq(lambda one: test(one)[0], grid[start], grid[start + 1]))
+        shift = 0.0
+    else:
+        best, shift = float(grid[sizes.argmin()]), float(scores[sizes.argmin()])
+
+    def end(kind: int, side: int) -> float:
+        def excess(score: float, *both: float) -> float:
+            return (score - shift) ** 2 - z**2 * both[kind]
+
+        held = [excess(*one) <= 0.0 for one in zip(scores, *variances, strict=True)]
+        last = side * max(float((side * grid[held]).max(initial=-math.inf)), side * best)
+        beyond = grid[side * grid > side * last][::side]
+        if not len(beyond):
+            return scale.low if side < 0 else scale.high
+        if excess(*test(last)) >= 0.0:
+            return last
+        return float(brentq(lambda one: excess(*test(one)), last, beyond[0]))
+
+    return Number(best, *(end(kind, side) for kind in (0, 1) for side in (-1, 1)))
+
+
+def ratio_number(
+    noisy: Noisy,
+    above: Callable[[Parts], float],
+    below: Callable[[Parts], float],
+    z: float,
+    scale: NumberScale,
+) -> Number:
+    """Return a ratio of smooth functions, with the ratios that a test does not reject.
+
+    A ratio r has the score ``above - r below``, which is nearly normal even if ``below`` is within
+    noise of 0 (Fieller, Journal of the Royal Statistical Society B 1954). The scale is bounded.
+    """
+    slopes = noisy.slopes(above), noisy.slopes(below)
+    top, bottom = float(above(noisy.values)), float(below(noisy.values))
+
+    def test(one: float) -> tuple[float, float, float]:
+        moved = {name: slopes[0][name] - one * slopes[1][name] for name in slopes[0]}
+        noise, sampled = noisy.variances(moved)
+        return top - one * bottom, noise, noise + sampled
+
+    return solved(test, np.linspace(scale.low, scale.high, _RATIOS), z, scale)
 
 
 def in_range(
