@@ -1,7 +1,8 @@
 """Errors and coverage of private evaluations, over Adult and generated rows: tables for the docs.
 
 Run with ``make evaluation``, or ``python -m experiments.evaluation [--runs N]``. It rewrites the
-tables in ``docs/evidence/coverage.md``; ``--shapes`` only that of scores of every scale.
+tables in ``docs/evidence/coverage.md``; ``--shapes`` only that of scores of every scale, and
+``--tested`` only that of intervals that are inverted tests.
 ``--develop`` prints the error for several numbers of cells instead, on training rows of Adult and
 generated ones; the rule was chosen from these.
 """
@@ -13,7 +14,16 @@ import math
 from collections.abc import Iterable, Sequence
 from unittest import mock
 
-from benchmarks.evaluation import DELTA, LEVEL, Population, measured, others, populations, shapes
+from benchmarks.evaluation import (
+    DELTA,
+    LEVEL,
+    Population,
+    hard,
+    measured,
+    others,
+    populations,
+    shapes,
+)
 from dpglm.evaluation.estimates import n_cells_for
 from dpglm.privacy import ApproximateDP
 from experiments.measured import DOCS, put
@@ -21,6 +31,7 @@ from experiments.measured import DOCS, put
 PAGE = DOCS / "evidence" / "coverage.md"
 SETTINGS = ((16_000, 0.1), (16_000, 0.5), (16_000, 1.0), (16_000, 4.0), (5_000, 1.0), (1_000, 1.0))
 SHAPED = ((16_000, 1.0), (4_000, 0.3))
+TESTED = ((1_000, 0.3), (4_000, 0.1), (2_000, 1.0), (20_000, 1.0))
 FEWER = ((16_000, 0.1), (16_000, 1.0), (5_000, 1.0))
 WORDS = {
     "auc": "AUC",
@@ -80,13 +91,32 @@ def write_shapes(runs: int) -> None:
     put(PAGE, "evaluation shapes", "\n".join(lines) + f"\n\n{runs} samples.")
 
 
+def write_tested(runs: int) -> None:
+    """Write the table of intervals that are inverted tests."""
+    names = ("ks", "lift", "calibration_intercept", "calibration_slope")
+    heads = ["scores", "rows", "epsilon", "KS distance", "lift", "intercept", "slope", "no end"]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    for population in hard():
+        for n_rows, epsilon in TESTED:
+            line = measured(population, n_rows, epsilon, runs)
+            pairs = (f"{line.covered[one]:.2f} / {line.covered_rows[one]:.2f}" for one in names)
+            head = f"| {population.name} | {n_rows:,} | {epsilon:g} | "
+            lines.append(f"{head}{' | '.join(pairs)} | {line.endless['calibration_slope']:.2f} |")
+            print(lines[-1], flush=True)
+    put(PAGE, "evaluation tested", "\n".join(lines) + f"\n\n{runs} samples.")
+
+
 def main() -> None:
     """Measure, and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=600)
     parser.add_argument("--develop", action="store_true")
     parser.add_argument("--shapes", action="store_true")
+    parser.add_argument("--tested", action="store_true")
     arguments = parser.parse_args()
+    if arguments.tested:
+        write_tested(arguments.runs)
+        return
     if arguments.shapes:
         write_shapes(arguments.runs)
         return
@@ -102,6 +132,7 @@ def main() -> None:
     for place, name in enumerate(("errors", "coverage")):
         put(PAGE, f"evaluation {name}", "\n\n".join(part[place] for part in parts))
     write_shapes(arguments.runs)
+    write_tested(arguments.runs)
     standard = math.sqrt(LEVEL * (1.0 - LEVEL) / arguments.runs)
     runs = f"{arguments.runs} samples; standard error of a coverage {standard:.3f}."
     put(PAGE, "evaluation runs", runs)
