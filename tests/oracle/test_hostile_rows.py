@@ -13,7 +13,7 @@ from dpglm.data import torch as tensors
 from dpglm.data.compiled import kernels
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec, Rows
-from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
+from dpglm.oracle.clipping import AutomaticClipping, BalancedClipping, Clipping, FlatClipping
 from dpglm.oracle.gradients import clipped_difference_sum, clipped_gradient_sum
 from dpglm.oracle.rounding import contribution_rounding
 from dpglm.problem import (
@@ -44,6 +44,8 @@ CLIPPINGS: list[Clipping] = [
     FlatClipping(1e12),
     AutomaticClipping(1.0),
     AutomaticClipping(1e6, stability=1e-30),
+    BalancedClipping(1.0),
+    BalancedClipping(1e-12),
 ]
 STORES = {
     "C": np.ascontiguousarray,

@@ -43,7 +43,7 @@ class Clipping(abc.ABC):
         rows are. A length that overflows there has the factor 0, and a scaled slope that
         overflows in its own type counts as zero.
         """
-        factors = self.factor(_in_float64(_lengths(slopes)) * row_norms)
+        factors = self.factor(self._sizes(slopes) * row_norms)
         limits = namespace(slopes).finfo(slopes.dtype)
         # Below the normal range a factor lacks the precision that the bound rests on; NaN comes
         # from a bound that underflowed.
@@ -54,6 +54,10 @@ class Clipping(abc.ABC):
         if (factors > 1.0).any():
             slopes = finite(slopes)
         return slopes
+
+    def _sizes(self, slopes: Floats) -> Floats:
+        """Return bounds on the L2 norms of slopes, which determine the factors."""
+        return _in_float64(_lengths(slopes))
 
 
 @final
@@ -127,6 +131,41 @@ class AutomaticClipping(Clipping):
         norms += float(self.stability * self.bound)
         factors: Floats = namespace(norms).divide(float(self.bound), norms, out=norms)
         return factors
+
+
+@final
+@dataclass(frozen=True)
+class BalancedClipping(Clipping):
+    """Scale logistic gradients by a factor that is the same for both targets of a row.
+
+    The factor is that of ``FlatClipping`` for the larger of the two gradients. It depends on the
+    row and the parameter alone, so the expected gradient at the true parameter of a right model is
+    zero. Flat clipping shortens the gradients of unlikely targets only, which drives scores apart.
+
+    Parameters
+    ----------
+    bound : float
+        Clipping threshold ``C``, above 0.
+
+    References
+    ----------
+    Mallows' weights: Künsch, Stefanski and Carroll, "Conditionally unbiased bounded-influence
+    estimation in general regression models", JASA 84 (1989).
+    """
+
+    bound: float
+
+    def __post_init__(self) -> None:
+        check_real("clip", self.bound, above=0.0)
+
+    def factor(self, norms: Floats) -> Floats:
+        return FlatClipping(self.bound).factor(norms)
+
+    def _sizes(self, slopes: Floats) -> Floats:
+        # The slopes of the two targets differ by 1.
+        sizes = super()._sizes(slopes)
+        larger: Floats = namespace(sizes).maximum(sizes, 1.0 - sizes)
+        return larger
 
 
 def _lengths(slopes: Floats) -> Floats:

@@ -16,7 +16,7 @@ from dpglm.data.compiled.kernels import SlopeRule
 from dpglm.data.memory import BLOCK_ROWS, RUN_ROWS, SPARSE_BLOCK_ROWS
 from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, DataSpec, Floats, Kernel, Rows
 from dpglm.data.sampled import grid_step, sampled_rows
-from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
+from dpglm.oracle.clipping import AutomaticClipping, BalancedClipping, Clipping, FlatClipping
 from dpglm.oracle.rounding import MOST_ROWS, UNIT, RowSum
 from dpglm.privacy.budget import Adjacency, Unit
 from dpglm.privacy.noise.additive import LocalGaussianNoise, Messages
@@ -43,6 +43,8 @@ def compiled_rule(loss: Loss, clipping: Clipping) -> SlopeRule | None:
     """
     if type(loss) not in _LOSSES or type(clipping) not in _CLIPPINGS:
         return None
+    if type(clipping) is BalancedClipping and type(loss) is not Logistic:
+        return None
     code, parameter = _LOSSES[type(loss)](loss)
     kind, stability = _CLIPPINGS[type(clipping)](clipping)
     return SlopeRule(code, kind, parameter, clipping.bound, stability)
@@ -62,6 +64,7 @@ _CLIPPINGS: Mapping[type[Clipping], Callable[[Any], tuple[int, float]]] = Mappin
     {
         FlatClipping: lambda clipping: (0, 0.0),
         AutomaticClipping: lambda clipping: (1, clipping.stability * clipping.bound),
+        BalancedClipping: lambda clipping: (2, 0.0),
     }
 )
 

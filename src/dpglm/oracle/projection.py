@@ -240,27 +240,27 @@ def preconditioned_release(
 
 
 def noisy_preconditioned_gradient(
-    oracle: Oracle, declared: SumRelease, turned: Rows, v: Array, clip: float
+    oracle: Oracle, declared: SumRelease, turned: Rows, v: Array, clipping: Clipping
 ) -> Array:
     """Release the mean gradient with respect to v at ``w = B v``, clipped row by row.
 
-    ``turned`` is ``rotated_rows(oracle, B)``; ``clip`` bounds the L2 norm of ``l'(z_i) B^T x_i``.
-    Declared by ``preconditioned_release`` for this clip; the divisor is the public n.
+    ``turned`` is ``rotated_rows(oracle, B)``; ``clipping`` bounds the L2 norm of ``l'(z_i) B^T
+    x_i``. Declared by ``preconditioned_release`` for its bound; the divisor is the public n.
 
-    Privacy: ``declared.event``; the contribution bound is ``clip * spec.weight_bound``, whatever
-    the rows, the basis and v are, as the clipped rows are the computed ``B^T x_i``. They are dense.
-    In float32 they are declared and summed as in ``sum_rounding``. In float64 a block of at most
-    16384 of them is summed with an error below ``330 u`` times the sum of the norms: runs of 64
-    rows, and at most 256 runs; ``sum_rounding`` allows for more whatever the rows were stored as
-    (at least ``gamma_4096`` times 4096 rows for sparse ones). For rows on a device see
+    Privacy: ``declared.event``; the contribution bound is ``clipping.bound * spec.weight_bound``,
+    whatever the rows, the basis and v are, as the clipped rows are the computed ``B^T x_i``. They
+    are dense. In float32 they are declared and summed as in ``sum_rounding``. In float64 a block of
+    at most 16384 of them is summed with an error below ``330 u`` times the sum of the norms: runs
+    of 64 rows, and at most 256 runs; ``sum_rounding`` allows for more whatever the rows were stored
+    as (at least ``gamma_4096`` times 4096 rows for sparse ones). For rows on a device see
     ``dpglm.data.torch``.
     """
 
     def kernel(_: Rows) -> Array:
         rows = turned.bounded(declared.contribution_bound)
-        return clipped_gradient_sum(rows, oracle.loss, FlatClipping(clip), v, oracle.map_blocks)
+        return clipped_gradient_sum(rows, oracle.loss, clipping, v, oracle.map_blocks)
 
-    return oracle.noisy_mean(declared, kernel, clip * oracle.rows.spec.weight_bound)
+    return oracle.noisy_mean(declared, kernel, clipping.bound * oracle.rows.spec.weight_bound)
 
 
 def rotated_rows(oracle: Oracle, basis: Array, dtype: FloatType = "float64") -> Rows:

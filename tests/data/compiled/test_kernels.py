@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 from unittest import mock
@@ -14,13 +15,14 @@ from dpglm.data.compiled import kernels
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec
 from dpglm.data.sampled import sampled_rows
-from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
+from dpglm.oracle.clipping import AutomaticClipping, BalancedClipping, FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum, compiled_rule
 from dpglm.problem import Huber, Logistic, Savage, Softmax, Squared, SquaredHinge
 from dpglm.tables.encoding import ColumnScaling
 
 LOSSES = (Logistic(), Squared(), Huber(0.7), SquaredHinge())
 CLIPPINGS = (FlatClipping(0.3), AutomaticClipping(0.3))
+PAIRS = (*itertools.product(LOSSES, CLIPPINGS), (Logistic(), BalancedClipping(0.3)))
 
 # Where there is a compiler, there must be compiled sums.
 pytestmark = [
@@ -50,8 +52,7 @@ def _reference(loss, clipping, X, y, norms, w, weights):
     return (slopes * (1.0 if weights is None else weights.astype(float))) @ X
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=repr)
-@pytest.mark.parametrize("clipping", CLIPPINGS, ids=repr)
+@pytest.mark.parametrize(("loss", "clipping"), PAIRS, ids=repr)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("shape", [(1, 1), (7, 3), (8, 8), (1029, 37), (130, 300), (9, 20000)])
@@ -96,8 +97,7 @@ def test_a_row_contributes_the_same_bits_wherever_it_stands(dtype, order, column
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("loss", LOSSES, ids=repr)
-@pytest.mark.parametrize("clipping", CLIPPINGS, ids=repr)
+@pytest.mark.parametrize(("loss", "clipping"), PAIRS, ids=repr)
 def test_contributions_stay_bounded_when_predictions_overflow(dtype, loss, clipping):
     rng = np.random.default_rng(1)
     w = np.array([1e300, -1e300, 1e30, 1.0])
@@ -147,6 +147,7 @@ def test_arrays_without_compiled_code_are_left_to_numpy():
     assert kernels.bounded_sum(rule, X[:, ::2], None, w[::2], 0.0, y, norms, None) is None
     assert kernels.bounded_sum(rule, X, None, w, 0.0, y.astype(np.float32), norms, None) is None
     assert compiled_rule(Savage(), FlatClipping(1.0)) is None
+    assert compiled_rule(Squared(), BalancedClipping(1.0)) is None
 
 
 def test_shapes_that_do_not_fit_are_refused():
@@ -217,7 +218,7 @@ def test_prepared_rows_are_those_of_numpy(shape, dtype, centered):
     np.testing.assert_array_equal(norms, kernels.prepare(scaled, None, scaled))
 
 
-@pytest.mark.parametrize("clipping", CLIPPINGS, ids=repr)
+@pytest.mark.parametrize("clipping", [*CLIPPINGS, BalancedClipping(0.3)], ids=repr)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("layout", ["C", "F", "few"])
 def test_bounded_sums_on_a_grid_are_those_of_numpy(clipping, dtype, layout, monkeypatch):
@@ -393,8 +394,7 @@ def test_slopes_below_the_normal_range_count_as_zero(dtype):
         assert total[0, 1] == pytest.approx(expected / np.sqrt(2), rel=1e-6, abs=0.0)
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=repr)
-@pytest.mark.parametrize("clipping", CLIPPINGS, ids=repr)
+@pytest.mark.parametrize(("loss", "clipping"), PAIRS, ids=repr)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("index", [np.int32, np.int64])
 def test_sparse_sum_is_that_of_numpy(loss, clipping, dtype, index):

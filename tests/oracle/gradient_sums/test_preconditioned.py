@@ -47,7 +47,7 @@ def ask(oracle, basis, v, clip, multiplier, dtype="float64"):
     """Declare a release and make it."""
     declared = declare(oracle.rows.spec, oracle.curator.adjacency, clip, multiplier, dtype)
     turned = rotated_rows(oracle, basis, dtype)
-    return noisy_preconditioned_gradient(oracle, declared, turned, v, clip)
+    return noisy_preconditioned_gradient(oracle, declared, turned, v, FlatClipping(clip))
 
 
 def exact_sum(rows, loss, basis, v, clip, dtype="float64"):

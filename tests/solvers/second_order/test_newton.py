@@ -16,6 +16,7 @@ from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec
 from dpglm.datasets import load_adult
 from dpglm.oracle import projection as preconditioned
+from dpglm.oracle.clipping import BalancedClipping, FlatClipping
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.noise import SeededNoise
@@ -35,6 +36,7 @@ from dpglm.problem import (
     Simplex,
     Softmax,
     Squared,
+    SquaredHinge,
 )
 from dpglm.solvers import Newton, NoisyGD, run
 from dpglm.solvers.parts.defaults import slope_unit
@@ -376,6 +378,45 @@ def test_means_of_clipped_slopes_equal_integrals(mean, spread, reach):
     jumps = [(one * special.logit(reach) - mean) / spread for one in (-1, 1) if reach < 1.0]
     found = NormalScores(mean, spread).clipped(Logistic(), DataSpec(10, 1, intercept=1.0), reach)
     assert found == pytest.approx((integral(bend, *jumps), integral(square, *jumps)), rel=1e-3)
+
+
+@pytest.mark.parametrize("mean", [-2.0, 0.0])
+@pytest.mark.parametrize("reach", [0.05, 0.3, 0.7])
+def test_means_of_balanced_slopes_equal_integrals(mean, reach):
+    spread, square = 1.5, 0.0
+    t, one = np.linspace(-8.0, 8.0, 4001), np.ones(4001)
+    shares = stats.norm.pdf(t) * (t[1] - t[0])
+    z = mean + spread * t
+    p = special.expit(z)
+    for y, probability in ((one, p), (-one, 1.0 - p)):
+        slopes = Logistic().slope(z, y)
+        scaled = BalancedClipping(reach).scale(slopes.copy(), one)
+        assert np.abs(scaled).max() <= reach * (1.0 + 1e-12)
+        square += shares @ (probability * scaled**2)
+        bend = shares @ (scaled / slopes * p * (1.0 - p))
+    scores = NormalScores(mean, spread)
+    found = scores.clipped(Logistic(), DataSpec(10, 1, intercept=1.0), reach, balanced=True)
+    assert found == pytest.approx((bend, square), rel=1e-3)
+
+
+def test_balanced_slopes_have_mean_zero_in_a_right_model():
+    z = np.linspace(-5.0, 5.0, 21)
+    p, norms = special.expit(z), np.geomspace(0.1, 100.0, 21)
+    for clipping, is_zero in ((BalancedClipping(0.3), True), (FlatClipping(0.3), False)):
+        ups, downs = (
+            clipping.scale(Logistic().slope(z, np.full(21, y)), norms.copy()) for y in (1.0, -1.0)
+        )
+        assert (np.abs(p * ups + (1.0 - p) * downs).max() < 1e-15) == is_zero
+
+
+def test_clipping_is_balanced_once_noise_is_small():
+    data = DataSpec(20_000, 100, intercept=1.0)
+    for loss, mu, expected in (
+        (Logistic(), 0.1, False),
+        (Logistic(), 1.0, True),
+        (SquaredHinge(), 1.0, False),
+    ):
+        assert Newton().plan(Problem(loss), GaussianDP(mu), data).method.balanced == expected
 
 
 @pytest.mark.parametrize("reach", [0.02, 0.15, 0.3, 1.0])

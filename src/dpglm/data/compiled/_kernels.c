@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define ABI 10 /* as in kernels.py */
+#define ABI 11 /* as in kernels.py */
 #define GROUP 8
 #define CHUNK_ROWS 512
 #define COLUMN_ROWS 768
@@ -34,7 +34,7 @@ int64_t kernels_abi(void) { return ABI; }
 
 /* As in oracle/gradients.py. */
 enum loss { LOGISTIC, SQUARED, HUBER, SQUARED_HINGE, SOFTMAX };
-enum clipping { FLAT, AUTOMATIC };
+enum clipping { FLAT, AUTOMATIC, BALANCED };
 
 /* What happens to a row between its prediction and its contribution. */
 typedef struct {

@@ -130,8 +130,12 @@ INLINE void NAME(clipped)(int64_t loss, int64_t clipping, const rule *how, ptrdi
     for (ptrdiff_t i = 0; i < rows; i++) {
         double s = NAME(slope_of)(loss, parameter, z[i] + shift, targets[i]);
         s = s - s == 0.0 ? s : 0.0; /* a slope that overflowed counts as zero */
-        if (clipping == FLAT) {
+        if (clipping != AUTOMATIC) {
             double limit = bound / norms[i];
+            if (clipping == BALANCED) {
+                double size = s < 0.0 ? -s : s, largest = size < 0.5 ? 1.0 - size : size;
+                s *= limit < largest ? limit / largest : 1.0;
+            }
             s = s > limit ? limit : s;
             s = s < -limit ? -limit : s;
         } else {
@@ -152,6 +156,8 @@ INLINE void NAME(clip_slopes)(const rule *how, ptrdiff_t rows, double offset, co
     case loss: \
         if (how->clipping == FLAT) \
             NAME(clipped)(loss, FLAT, how, rows, offset, targets, norms, weights, z); \
+        else if (how->clipping == BALANCED) \
+            NAME(clipped)(loss, BALANCED, how, rows, offset, targets, norms, weights, z); \
         else \
             NAME(clipped)(loss, AUTOMATIC, how, rows, offset, targets, norms, weights, z); \
         break;

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_info
 
 from dpglm._validation import namespace
 
-_ABI = 10
+_ABI = 11
 """Changes with the arguments of the C functions, so that an old library is not used."""
 _MOST_CLASSES = 64
 """As in ``_kernels.c``; with more of them a BLAS is faster."""

@@ -13,6 +13,7 @@ import numpy as np
 from scipy import special
 
 from dpglm.data.rows import LARGEST, SMALLEST, DataSpec, FloatType
+from dpglm.oracle.clipping import BalancedClipping, FlatClipping
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import (
     check_data,
@@ -29,7 +30,7 @@ from dpglm.oracle.projection import (
 )
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
-from dpglm.problem import Squared
+from dpglm.problem import Logistic, Squared
 from dpglm.problem.loss import Loss, Target
 from dpglm.solvers.base import Facts, FitMethod, Outcome, Plan, Solver, StepInfo, present
 from dpglm.solvers.parts import defaults
@@ -158,9 +159,11 @@ class Newton(Solver):
                 step_sizes=tuple(step_size * (1.0 - (k + 0.5) / n_steps) for k in range(n_steps)),
                 intercept_pace=pace,
                 noises=likelihood.noises_of(shares, {"gradients": n_steps}, scale),
+                # The bias of flat clipping would exceed such small noise.
+                balanced=is_logistic and _least_clip(mu, data) >= USUAL_CLIP,
             )
 
-        pace = 1.0
+        pace, is_logistic = 1.0, isinstance(problem.loss.without_offset, Logistic)
         if n_penalized(problem, data) < data.n_columns and data.n_outputs == 1:
             pace = (_SAFE_FOR_INTERCEPT / self._safe(mu, data)) ** 2
             pace = max(1.0, min(pace, _LARGEST_STEP / step_size))
@@ -178,9 +181,7 @@ class Newton(Solver):
         travel = _TRAVEL * self._signal(mu, data) * self._safe(mu, data)
         clip = self.clip
         if clip is None:
-            # Sampling moves gradients as well; a small clip does not help where that is more.
-            least = LEAST_CLIP * max(mu * math.sqrt(data.n_rows / data.n_columns), 1.0)
-            clip = min(max(travel / _STEPS, least), USUAL_CLIP)
+            clip = min(max(travel / _STEPS, _least_clip(mu, data)), USUAL_CLIP)
             # Once nothing is clipped, noise must fall as budget or rows grow.
             ample, most = 0.5**2 * travel / _STEPS, 2.0 * USUAL_CLIP
             ample = ample if ample < most else math.sqrt(most * ample)
@@ -197,6 +198,11 @@ class Newton(Solver):
             n_steps = min(max(wanted, _LEAST_STEPS), most)
         step_size = self.step_size or min(_LARGEST_STEP, 2.0 * travel / (clip * n_steps))
         return clip, n_steps, step_size
+
+
+def _least_clip(mu: float, data: DataSpec) -> float:
+    """Return the least useful clip: less does not help where sampling moves gradients more."""
+    return LEAST_CLIP * max(mu * math.sqrt(data.n_rows / data.n_columns), 1.0)
 
 
 def _steepness(loss: Loss, data: DataSpec) -> float:
@@ -246,6 +252,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
     intercept_pace: float  # Factor on steps along the intercept, at least 1.
     # Noise multiplier of each release; of sizes, targets and slopes if a private mean is the start.
     noises: tuple[tuple[str, float], ...]
+    balanced: bool = False  # Whether clipping is ``BalancedClipping``.
 
     algorithm = "newton with a quadratic upper bound"
 
@@ -297,7 +304,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
         reach, unit = self._reach(state), self._unit(state) / state.curvature
         if size == 1:
             expected = likelihood.NormalScores.expected(loss, data)
-            bends = np.array([expected.clipped(loss, data, reach)[0]])
+            bends = np.array([self._clipped(expected, state)[0]])
         else:
             mean, one = np.zeros(size), np.eye(size)
             bends = np.linalg.eigvalsh(newton_noise.curvature_of_outputs(loss, mean, one, reach))
@@ -356,6 +363,11 @@ class NewtonMethod(FitMethod["NewtonState"]):
         """Return the slope above which a row of usual length is clipped."""
         return self._unit(state) * self.clip / self._usual_length
 
+    def _clipped(self, scores: likelihood.NormalScores, state: NewtonState) -> tuple[float, float]:
+        """Return mean curvature and squared slope of the clipped loss."""
+        loss, data, reach = self.problem.loss, self.data, self._reach(state)
+        return scores.clipped(loss, data, reach, balanced=self.balanced)
+
     def _noise_left(self, state: NewtonState) -> float:
         """Estimate the noise in each coordinate, as far as the loss damps it."""
         loss, longest, start = self.problem.loss, self._usual_length, state.start
@@ -398,7 +410,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
             noise = self.declared["moments"].noise_std
             products = products_in_basis(present(state.moments), noise, data, basis)
             left = newton_noise.noise_left(
-                basis, v, products, problem.loss, data, clip, start.curvature, steps
+                basis, v, products, problem.loss, data, clip, start.curvature, steps, self.balanced
             )
         except np.linalg.LinAlgError:
             # Eigenvalues fail after an overflow, and a run that was charged must return.
@@ -438,16 +450,14 @@ class NewtonMethod(FitMethod["NewtonState"]):
             vectors = basis.vectors / unit
             oracle.kept["turned"] = rotated_rows(oracle, vectors, self._type_in_basis)
         turned = oracle.kept["turned"]
+        clipping = BalancedClipping(self.clip) if self.balanced else FlatClipping(self.clip)
         g = unit * noisy_preconditioned_gradient(
-            oracle, self.declared["gradients"], turned, unit * v, self.clip
+            oracle, self.declared["gradients"], turned, unit * v, clipping
         )
         eta = self.step_sizes[state.step]
         bound = state.curvature / eta
-        shift, penalized, zero = (
-            bound * v - g,
-            n_penalized(self.problem, self.data),
-            np.zeros_like(v),
-        )
+        shift, penalized = bound * v - g, n_penalized(self.problem, self.data)
+        zero = np.zeros_like(v)
         w = likelihood.minimize_quadratic(bound, shift, basis, self.problem, penalized, zero)
         if self.intercept_pace > 1.0:
             along = basis.inverse[:, -1]
@@ -493,7 +503,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
         ends = np.append(np.ones(len(moments) - 1), 1.0 / constant)
         size = data.n_columns
         scores = likelihood.NormalScores.of(basis, state.w)
-        bend, _ = scores.clipped(loss, data, self._reach(state))
+        bend, _ = self._clipped(scores, state)
         full, square = scores.clipped(loss, data, math.inf)
         if isinstance(loss, Squared):
             square = (likelihood.USUAL_ERROR * state.start.slope) ** 2
@@ -544,7 +554,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
             return None
         # In the basis the noise is alike in all directions, and so are the errors of sampling.
         scores, unit = likelihood.NormalScores.of(basis, w), self._unit(state)
-        bend, square = scores.clipped(self.problem.loss, self.data, self._reach(state))
+        bend, square = self._clipped(scores, state)
         damping = min(max(bend / start.curvature, 0.0), 1.0)
         carried = 0.0
         for eta in self.step_sizes:
