@@ -4,10 +4,10 @@ from benchmarks.size import counts
 
 LIMITS = {
     "files": 270,
-    "classes": 633,
+    "classes": 634,
     "abstract classes": 47,
-    "lines": 78_770,
-    "code lines": 48_816,
+    "lines": 79_017,
+    "code lines": 48_957,
 }
 
 

@@ -93,7 +93,7 @@ def test_errors_of_the_projected_hessian_are_reported():
         for kept, into in ((shares, ratios), (shares * shares.mean(axis=1), planted)):
             hessian = noisy_hessian(found, noise, kept)
             into.append(np.sum((hessian.mean - truth) ** 2) / hessian.variances.sum())
-    assert 0.5 < np.mean(ratios) < 0.8
+    assert 0.35 < np.mean(ratios) < 0.8
     assert np.mean(planted) > 0.9
 
 
