@@ -133,6 +133,7 @@ class Coordinates:
     mean_square: float
     most: float  # The largest squared norm of a row.
     columns: tuple[Floats, Floats, float]  # Their means, and variances with the noise in them.
+    alike: Floats  # Projection on directions with second moments that exceed their noise.
 
     def of_rows(self, by: Columns, data: DataSpec) -> Coordinates:
         """Return coordinates of rows, from these of rows with the right bounds."""
@@ -178,13 +179,14 @@ def centered_coordinates(
     most = max(longest**2, squares)
     cap = min(clip * squares, most)
     basis, level, end = Basis(vectors, inverse), 0.0, data.intercept
+    alike = (directions * (seen == raised)) @ directions.T
     if end > 0.0:
         level = math.sqrt(LEVEL * cap)
         full, back = np.zeros((d + 1, d + 1)), np.zeros((d + 1, d + 1))
         full[:d, :d], full[-1, :d], full[-1, -1] = vectors, -(mean @ vectors) / end, level / end
         back[:d, :d], back[-1, :d], back[-1, -1] = inverse, mean / level, end / level
-        basis = Basis(full, back)
-    return Coordinates(basis, cap, level, squares, most, columns)
+        basis, alike = Basis(full, back), np.pad(alike, (0, 1))
+    return Coordinates(basis, cap, level, squares, most, columns, alike)
 
 
 def _james_stein(x: Floats, noise: float) -> Floats:
@@ -452,7 +454,7 @@ def intervals(
     if view.level > 0.0:
         constant[-1] = view.center / data.intercept
     bend = basis.vectors.T @ (penalty[:, np.newaxis] * basis.vectors)
-    hessian = uncorrelated_hessian(sums.matrix, sums.matrix_noise, kept)
+    hessian = uncorrelated_hessian(sums.matrix, sums.matrix_noise, kept, at.alike)
     shown = prior.shown(hessian.mean + bend, sums.matrix_noise)
     pooled = hessian.mean @ shown @ view.v + sums.vector - basis.vectors.T @ (penalty * constant)
     one, freedom = np.eye(len(pooled)), max(data.n_rows - len(pooled), 1)

@@ -272,18 +272,21 @@ def noisy_hessian(
     return _convex(NoisyMatrix(mean, variances, directions))
 
 
-def uncorrelated_hessian(seen: Floats, noise: float, kept: Floats) -> NoisyMatrix:
+def uncorrelated_hessian(seen: Floats, noise: float, kept: Floats, alike: Floats) -> NoisyMatrix:
     """Return the posterior mean of weighted second moments of uncorrelated coordinates.
 
-    Without weights the products of two coordinates are near 0. They lose the share of noise in
-    their sum of squares, as far as noise is ``kept`` (positive-part James-Stein). Squares keep
-    their noise, because weights reduce those of long-tailed columns more than others.
+    ``alike`` projects on directions with equal second moments without weights. There, the products
+    of two coordinates are near 0. They lose the share of noise in their sum of squares, as far as
+    noise is ``kept`` (positive-part James-Stein). Squares keep their noise, because weights reduce
+    those of long-tailed columns more than others.
     """
     variances = kept * _deviations(len(seen), noise) ** 2
+    usual = float(np.trace(alike @ seen)) / max(float(np.trace(alike)), _TINY)
     products = (kept > 0.0) & ~np.eye(len(seen), dtype=bool)
-    lost = float(variances[products].sum()) / max(float((seen[products] ** 2).sum()), _TINY)
-    left = 1.0 - min(lost, 1.0) * products
-    return _convex(NoisyMatrix(left * seen, left * variances))
+    rest = products * (alike @ (seen - usual * np.eye(len(seen))) @ alike)
+    shares = products * np.outer(np.diag(alike), np.diag(alike))
+    lost = min(float((shares * variances).sum()) / max(float((rest**2).sum()), _TINY), 1.0)
+    return _convex(NoisyMatrix(seen - lost * rest, (1.0 - lost * shares) * variances))
 
 
 def whitened_hessian(seen: Floats, noise: float, like: Floats) -> NoisyMatrix:
