@@ -432,7 +432,7 @@ def test_planned_precision_equals_that_of_runs(numbers, levels):
 
 
 @pytest.mark.parametrize("n_rows", [1, 40])
-@pytest.mark.parametrize("epsilon", [1e-3, 100.0])
+@pytest.mark.parametrize("epsilon", [1e-3, 100.0, 1e5])
 def test_whatever_the_rows_are_the_result_can_be_read(n_rows, epsilon):
     by = {"by": ["a"] * n_rows, "levels": ["a", "nobody"]}
     ones = np.ones(n_rows)

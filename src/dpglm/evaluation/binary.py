@@ -364,7 +364,7 @@ class BinaryResult(Result):
         the cell to its neighbour; ``part`` of it is added.
         """
         rows = np.maximum(negatives + positives, 0.0)
-        wanted = share * max(float(rows.sum()), 1.0)
+        wanted = share * float(rows.sum())
         above = np.append(np.cumsum(rows[::-1])[::-1], 0.0)
         place = int(np.flatnonzero(above[:-1] >= wanted * (1.0 - _CLOSE))[-1])
         inside = min((wanted - above[place + 1]) / max(rows[place], 1.0), 1.0)
