@@ -93,14 +93,18 @@ def hostile_rows(
 
 
 def hostile_parameter(rng: np.random.Generator, rows: Rows) -> np.ndarray:
-    """Entries of every order of magnitude; of some rows those that make exponentials large."""
-    w = anywhere(rng, rows.spec.coefficient_shape, "float64")
+    """Entries of every order of magnitude; of some rows those that make exponentials large.
+
+    They are finite in the type of predictions: an infinite one makes all slopes zero.
+    """
+    dtype = "float64" if rows.spec.sparse else rows.spec.dtype
+    w = anywhere(rng, rows.spec.coefficient_shape, dtype)
     X = np.concatenate([np.asarray(block.features(), np.float64) for block in rows.blocks()])
     first = X[np.arange(ROWS), np.arange(ROWS) * ENTRIES]
     with np.errstate(over="ignore", divide="ignore"):
         steep = rng.uniform(-710.0, 710.0, ROWS) / first
     of_rows = w.reshape(ROWS, ENTRIES, -1)
-    chosen = np.isfinite(steep) & (rng.random(ROWS) < 0.5)
+    chosen = (np.abs(steep) < np.finfo(dtype).max) & (rng.random(ROWS) < 0.5)
     of_rows[chosen] = 0.0
     of_rows[chosen, 0] = steep[chosen, np.newaxis]
     return w
@@ -141,7 +145,7 @@ def test_hostile_rows_stay_within_the_clip_norm(monkeypatch, layout, dtype, comp
     if not compiled:
         monkeypatch.setattr(kernels, "_library", None)
         monkeypatch.setattr(tensors, "_is_host", lambda device: False)
-    assert every_case(np.random.default_rng(11), layout, dtype, 2) <= 1.0
+    assert 0.99 < every_case(np.random.default_rng(11), layout, dtype, 2) <= 1.0
 
 
 @pytest.mark.slow
