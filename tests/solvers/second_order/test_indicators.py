@@ -61,7 +61,7 @@ def test_projection_keeps_true_moments_and_is_the_nearest_point():
     size = len(truth)
     count = sum((b - a) * (b - a + 1) for a, b, _ in FACTORS) / (size * (size + 1.0))
     assert shares.mean() == pytest.approx(1.0 - count, abs=0.03)
-    assert (shares[[0, -1]] == 1.0).all()
+    assert (shares[0] == 1.0).all()
     assert np.sum(left**2) / np.sum(noise**2) == pytest.approx(1.0 - count, abs=0.1)
 
 
@@ -138,6 +138,44 @@ def test_formulas_declare_their_indicators():
     assert stop - start == 49
     # Without a reference, indicators are as they are.
     assert schema("logistic").encoding.indicators == ((2, 52, 0.0),)
+
+
+def test_shares_are_those_of_noise_in_squares_and_products_with_the_constant():
+    """Planted: all noise is left in the products, and none in the squares."""
+    rng, basis, truth = setting(0)
+    left, drawn = np.zeros_like(truth), np.zeros_like(truth)
+    for _ in range(20):
+        noise = noise_of(rng, len(truth), 1.0)
+        found, shares = with_products_of_indicators(truth + noise, basis, FACTORS, INTERCEPT)
+        left, drawn = left + (found - truth) ** 2, drawn + noise**2
+    for of_levels in (np.diag, lambda matrix: matrix[-1]):
+        one, stated = (of_levels(matrix)[1:-1].mean() for matrix in (left / drawn, shares))
+        assert stated == pytest.approx(one, abs=0.45)
+
+
+def test_intervals_of_few_levels_with_strong_effects_cover():
+    """Planted: noise in squares does not count, and coverage is 0.88."""
+    levels, effects = [f"l{k}" for k in range(5)], np.array([0.0, 1.5, -1.5, 1.5, -1.5])
+    known = Schema.from_dict(
+        {
+            "columns": {"g": {"type": "categorical", "categories": levels}},
+            "provenance": "made up",
+            "target": {"name": "y", "type": "numeric", "low": -4, "high": 4},
+        }
+    )
+    errors, sizes = [], np.geomspace(1.0, 0.1, 5)
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        g = rng.choice(5, 2000, p=sizes / sizes.sum())
+        y = effects[g] + rng.normal(0.0, 0.5, 2000)
+        model = dpglm.from_formula("y ~ C(g)", known, MODELS["linear"], epsilon=0.3, delta=1e-6)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.set_params(random_state=seed).fit({"g": np.array(levels)[g], "y": y})
+        found = model.inference_
+        errors.append((found.params[1:] - effects[1:]) / found.standard_errors[1:])
+    assert np.mean(np.abs(errors) < 1.96) > 0.92
+    assert np.sqrt(np.mean(np.square(errors))) < 1.12
 
 
 def test_rows_that_are_shortened_or_scaled_have_no_indicators():

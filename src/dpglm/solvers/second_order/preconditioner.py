@@ -279,7 +279,10 @@ def with_products_of_indicators(
     for start, stop, center in indicators:
         back[start:stop, -1] = center / intercept
         kept[start:stop, start:stop] = 0.0
+        # Squares of rare levels are small: the equations correct products with the constant.
+        kept[start:stop, -1] = kept[-1, start:stop] = 0.0
         is_zero[start:stop, start:stop] = 1.0
+    np.fill_diagonal(kept, 1.0)
     is_level = np.diag(is_zero).copy()
     np.fill_diagonal(is_zero, 0.0)
     into = back @ basis.inverse.T
