@@ -6,8 +6,8 @@ LIMITS = {
     "files": 270,
     "classes": 634,
     "abstract classes": 47,
-    "lines": 79_020,
-    "code lines": 48_959,
+    "lines": 79_025,
+    "code lines": 48_963,
 }
 
 

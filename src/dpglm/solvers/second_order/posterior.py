@@ -213,8 +213,8 @@ def shrunk_eigenvalues(values: Floats, noise: float) -> tuple[Floats, Floats]:
     best otherwise. Their weights have the least unbiased estimate of the risk: Stein, "Estimation
     of the mean of a multivariate normal distribution", Annals of Statistics 9 (1981).
 
-    The second result is the share of the gap between two eigenvalues that the latter estimate
-    leaves. The former would understate it for a few eigenvalues that differ from the rest.
+    The second result is the share of the gap between two eigenvalues that ``without_repulsion``
+    leaves. James-Stein would understate it for a few eigenvalues that differ from the rest.
     """
     gaps, degrees = values[:, np.newaxis] - values, 0.5 * (len(values) - 1) * (len(values) + 2)
     around = values - values.mean()
