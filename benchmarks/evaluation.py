@@ -234,6 +234,7 @@ class Line:
     covered: dict[str, float]
     covered_rows: dict[str, float]
     endless: dict[str, float]  # Shares of population intervals without an end.
+    covered_if_finite: dict[str, float]  # Coverage of the other population intervals, or NaN.
 
 
 def measured(population: Population, n_rows: int, epsilon: float, runs: int) -> Line:
@@ -266,7 +267,10 @@ def measured(population: Population, n_rows: int, epsilon: float, runs: int) -> 
 
     rmse = np.sqrt(np.mean(np.square(errors), axis=0))
     shares = (named(np.mean(one, axis=0)) for one in (hits, hits_rows, endless))
-    return Line(named(rmse), *shares)
+    finite = ~np.array(endless)
+    with np.errstate(invalid="ignore"):
+        if_finite = (finite & hits).sum(axis=0) / finite.sum(axis=0)
+    return Line(named(rmse), *shares, named(if_finite))
 
 
 def _bars(_: Path) -> Iterator[Bar]:

@@ -94,14 +94,26 @@ def write_shapes(runs: int) -> None:
 def write_tested(runs: int) -> None:
     """Write the table of intervals that are inverted tests."""
     names = ("ks", "lift", "calibration_intercept", "calibration_slope")
-    heads = ["scores", "rows", "epsilon", "KS distance", "lift", "intercept", "slope", "no end"]
+    heads = [
+        "scores",
+        "rows",
+        "epsilon",
+        "KS distance",
+        "lift",
+        "intercept",
+        "slope",
+        "no end",
+        "if finite",
+    ]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for population in hard():
         for n_rows, epsilon in TESTED:
             line = measured(population, n_rows, epsilon, runs)
             pairs = (f"{line.covered[one]:.2f} / {line.covered_rows[one]:.2f}" for one in names)
             head = f"| {population.name} | {n_rows:,} | {epsilon:g} | "
-            lines.append(f"{head}{' | '.join(pairs)} | {line.endless['calibration_slope']:.2f} |")
+            slope = line.endless["calibration_slope"], line.covered_if_finite["calibration_slope"]
+            known = "" if math.isnan(slope[1]) else f"{slope[1]:.2f}"
+            lines.append(f"{head}{' | '.join(pairs)} | {slope[0]:.2f} | {known} |")
             print(lines[-1], flush=True)
     put(PAGE, "evaluation tested", "\n".join(lines) + f"\n\n{runs} samples.")
 

@@ -6,8 +6,8 @@ LIMITS = {
     "files": 270,
     "classes": 634,
     "abstract classes": 47,
-    "lines": 79_025,
-    "code lines": 48_963,
+    "lines": 79_022,
+    "code lines": 48_959,
 }
 
 

@@ -391,7 +391,7 @@ def gap_increases(negatives: Array, positives: Array) -> Array:
     """Return the increase of the gap of the rates within each cell, over that at both its ends.
 
     The share of positives, with both classes weighted equally, is taken as linear in the rank of
-    the score within a cell, as for the area under the curve.
+    the score within a cell, as in ``area_under_roc``.
     """
     p, q = _shares(positives), _shares(negatives)
     mass = np.maximum(0.5 * (p + q), 0.0)

@@ -140,7 +140,7 @@ class BalancedClipping(Clipping):
 
     The factor is that of ``FlatClipping`` for the larger of the two gradients. It depends on the
     row and the parameter alone, so the expected gradient at the true parameter of a right model is
-    zero. Flat clipping shortens the gradients of unlikely targets only, which drives scores apart.
+    zero. Flat clipping shortens the gradients of unlikely targets only, which biases scores.
 
     Parameters
     ----------

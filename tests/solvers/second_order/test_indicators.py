@@ -215,7 +215,7 @@ def test_standard_errors_of_levels_gain_from_the_equations(kind, epsilon, monkey
     planted = errors()
     shorter = np.median(found[:, 1], axis=0) / np.median(planted[:, 1], axis=0)
     assert np.median(shorter) < {"logistic": 0.95, "linear": 0.7}[kind]
-    assert shorter[:3].max() < {"logistic": 0.9, "linear": 0.98}[kind]
+    assert shorter[:3].max() < {"logistic": 0.9, "linear": 0.95}[kind]
 
 
 def test_ranges_must_increase_within_the_columns():

@@ -330,11 +330,7 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         # Without this release slopes are clipped at their own bound, which changes nothing.
         cuts_slopes = "slopes" in self.declared
         g, met, errors = present(state.scores).mean_score_and_limits(
-            oracle,
-            self.declared["last"],
-            v,
-            present(state.columns),
-            cuts_slopes=cuts_slopes,
+            oracle, self.declared["last"], v, present(state.columns), cuts_slopes=cuts_slopes
         )
         noise = self.declared["targets"].noise_std
         weight = likelihood.known_weight(state.weight, noise, self.data, self.adjacency)

@@ -47,7 +47,7 @@ SCALE_GRID = np.concatenate([[0.0], np.geomspace(0.02, 5.0, 48)])
 """Grid of scales for the marginal likelihood of a term, in units of the usual scale."""
 SWEEPS = 4
 """Number of sweeps over the terms."""
-# Standard deviations of noise by which the curvature along a known direction differs from usual.
+# The curvature along a known direction is unusual from this number of deviations of noise on.
 _APART = 2.0
 _TINY = 1e-300
 PRIOR, PRIOR_INTERCEPT = 2.5, 10.0
@@ -208,10 +208,11 @@ def whitened(moments: NoisyMatrix, noise: float) -> tuple[Floats, Floats, NoisyM
 def shrunk_eigenvalues(values: Floats, noise: float) -> tuple[Floats, Floats]:
     """Return eigenvalues for an estimate of a symmetric matrix, given those of a noisy one.
 
-    Of two estimates, one moves eigenvalues to their mean (positive-part James-Stein), and is best
-    if they differ by less than their noise. The other, ``without_repulsion`` made increasing, is
-    best otherwise. Their weights have the least unbiased estimate of the risk: Stein, "Estimation
-    of the mean of a multivariate normal distribution", Annals of Statistics 9 (1981).
+    The result is the weighted mean of two estimates. Positive-part James-Stein shrinkage to the
+    mean of the eigenvalues is best if they differ by less than their noise. Otherwise,
+    ``without_repulsion``, made increasing, is best. The weights minimise the unbiased estimate of
+    the risk: Stein, "Estimation of the mean of a multivariate normal distribution", Annals of
+    Statistics 9 (1981).
 
     The second result is the share of the gap between two eigenvalues that ``without_repulsion``
     leaves. James-Stein would understate it for a few eigenvalues that differ from the rest.
@@ -221,7 +222,7 @@ def shrunk_eigenvalues(values: Floats, noise: float) -> tuple[Floats, Floats]:
     lost = min(noise**2 * max(degrees - 2.0, 0.0) / max(float(around @ around), _TINY), 1.0)
     even = values - lost * around
     moved = isotonic_regression(without_repulsion(values, noise)).x
-    # Sums of the derivatives of all entries with respect to those of the noisy matrix.
+    # Divergences: sums of derivatives of entries with respect to those of the noisy matrix.
     of_even = 1.0 + (1.0 - lost) * degrees + 2.0 * lost * (lost < 1.0)
     rises, wide = np.subtract.outer(moved, moved), 0.5 * noise**2
     bends = (rises != 0.0) * (wide - gaps**2) / np.maximum((gaps**2 + wide) ** 2, _TINY)

@@ -269,8 +269,8 @@ def with_products_of_indicators(
     that was subtracted. The last column of rows is ``intercept``. Two indicators of a factor have
     the product 0 in every row, and each is its own square. So weighted second moments satisfy
     linear equations, and conjugate gradients project the matrix onto their solutions. Also returned
-    is the share of noise that is left in each product of coordinates, if they are close to columns.
-    Post-processing.
+    is about the share of noise that is left in each product of coordinates, if they are close to
+    columns. Post-processing.
     """
     size = len(matrix)
     back, kept, is_zero = np.eye(size), np.ones((size, size)), np.zeros((size, size))
@@ -279,7 +279,7 @@ def with_products_of_indicators(
     for start, stop, center in indicators:
         back[start:stop, -1] = center / intercept
         kept[start:stop, start:stop] = 0.0
-        # Squares of rare levels are small: the equations correct products with the constant.
+        # Conservative: squares keep some of their noise, and products with the constant lose most.
         kept[start:stop, -1] = kept[-1, start:stop] = 0.0
         is_zero[start:stop, start:stop] = 1.0
     np.fill_diagonal(kept, 1.0)

@@ -340,7 +340,7 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
         is_full = self.inference is None or self.full_weights
         cap = at.most if is_full else at.capped(self.score_clip)
         view = dataclasses.replace(first.view, cap=cap, v=first.fit.v)
-        # Of scores over the weight bound, from their root mean square on.
+        # Shells of scores over the weight bound, from their root mean square on.
         usual = math.sqrt((at.mean_square + at.level**2) * first.fit.variance)
         shells = Shells(usual / max(self.data.weight_bound, 1.0), RATIO)
         counts = _bounded(noisy_shell_counts(oracle, declared, view, shells))
