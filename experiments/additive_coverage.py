@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.shapes.shape import public_weights, terms_of
+from dpglm.shapes.shape import terms_of
 from experiments.additive import acs, adult
 from experiments.adult_coverage import _Z, DELTA, fitted
 
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             errors.append([])
             for term, axis in zip(terms_of(schema), schema.additive_encoding.terms, strict=True):
                 effect = term.matrix @ truth[term.features]
-                effect = effect - public_weights(term.axes) @ effect
+                effect = effect - shapes[term.name].weights.ravel() @ effect
                 share = np.asarray(axis.axes[0].weights(table[term.name]).mean(axis=0)).ravel()
                 low, high = shapes[term.name].band[0].T
                 error = shapes[term.name].values[0] - effect

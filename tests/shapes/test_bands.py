@@ -16,7 +16,7 @@ from dpglm import (
 )
 from dpglm.datasets import load_adult, load_california_housing
 from dpglm.preprocessing import SchemaEncoder
-from dpglm.shapes.shape import Errors, half_widths, public_weights, terms_of
+from dpglm.shapes.shape import Errors, half_widths, terms_of, weights_of
 from dpglm.tables.additive import Additive
 from dpglm.tables.schema import Schema
 
@@ -36,9 +36,11 @@ SLACK = 4.0 * np.sqrt(0.95 * 0.05 / FITS)
 
 def truth():
     coef = np.random.default_rng(7).normal(size=len(SCHEMA.feature_names))
-    for term in terms_of(SCHEMA):
-        values = term.matrix @ coef[term.features]
-        yield term.name, values - public_weights(term.axes) @ values
+    return {term.name: term.matrix @ coef[term.features] for term in terms_of(SCHEMA)}
+
+
+def centred(values, shape):
+    return values - shape.weights @ values
 
 
 @functools.cache
@@ -62,13 +64,14 @@ def fits():
 
 def covered(simultaneous):
     """Shares of fits with bands that contain the whole true curve, by term."""
-    expected = dict(truth())
+    expected = truth()
     hits = dict.fromkeys(expected, 0)
     for model in fits():
         for name, shape in model.shapes(simultaneous=simultaneous).items():
             assert shape.band is not None
             low, high = shape.band[0].T
-            hits[name] += bool(((low <= expected[name]) & (expected[name] <= high)).all())
+            own = centred(expected[name], shape)
+            hits[name] += bool(((low <= own) & (own <= high)).all())
     return {name: count / FITS for name, count in hits.items()}
 
 
@@ -125,7 +128,7 @@ def test_band_of_a_level_without_rows_is_that_of_its_prior():
 @pytest.mark.parametrize("direction", [1, -1])
 def test_unknown_projected_ends_are_bounded_by_neighbours(direction, monkeypatch):
     (term, *_) = terms_of(SCHEMA)
-    weights, size = public_weights(term.axes), len(SCHEMA.feature_names)
+    weights, size = weights_of(term, None), len(SCHEMA.feature_names)
     values = direction * np.array([-1.0, 0.5, -0.2, 0.4, 1.0])
     values -= values.mean()
     center = np.zeros((1, size))
@@ -186,8 +189,7 @@ def test_bands_hold_at_the_ends_of_columns_where_few_rows_are():
         each, all_of_it = (model.shapes(simultaneous=one)["bell"] for one in (False, True))
         (knots,) = each.points
         assert len(knots) % 2 == 1
-        truth = 0.5 * np.abs(knots)
-        truth -= truth.mean()
+        truth = centred(0.5 * np.abs(knots), each)
         low, high = np.moveaxis(each.band[0], -1, 0)
         points.append(((low <= truth) & (truth <= high)).mean())
         low, high = np.moveaxis(all_of_it.band[0], -1, 0)
@@ -256,7 +258,7 @@ def covered_by_default(n=12_000, runs=6, monotone=None, forget=False):
         for name, shape in shapes.items():
             assert np.isfinite(shape.band).all()
             truth = np.array([effects[name](cell) for cell in shape.points[0]])
-            truth = truth - truth.mean()
+            truth = centred(truth, shape)
             low, high = shape.band[0].T
             shares.append(((low <= truth) & (truth <= high)).mean())
     return np.mean(shares)
@@ -339,7 +341,7 @@ def test_bands_of_monotone_curves_are_projected_as_these_are(inference):
 def test_projected_bands_cover_monotone_curves():
     """Whatever monotone curve lies in a band still does after both of its ends are projected."""
     (term, *_), rng = terms_of(SCHEMA), np.random.default_rng(5)
-    weights, size = public_weights(term.axes), len(SCHEMA.feature_names)
+    weights, size = weights_of(term, None), len(SCHEMA.feature_names)
     root = rng.normal(size=(size, size))
     truth = np.linspace(-1.0, 1.0, len(weights))
     coef = np.zeros(size)

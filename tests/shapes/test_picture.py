@@ -10,7 +10,7 @@ from dpglm.pictures import told_apart, width_of
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.report.html import report_page
 from dpglm.shapes.picture import draw_shape, reach_of
-from dpglm.shapes.shape import Shape, terms_of
+from dpglm.shapes.shape import Shape, terms_of, weights_of
 from dpglm.tables.additive import Additive
 from dpglm.tables.schema import Schema
 
@@ -26,6 +26,11 @@ PAIRS = (("x0", "x1"), ("x0", "level"), ("level", "sex"))
 SCHEMA = Schema.from_dict({"columns": COLUMNS, "provenance": "made up"}).with_additive(
     Additive(segments=3, reach=1.0, interactions=PAIRS, pair_segments=2)
 )
+
+
+def shape_of(term, values, *more, **options):
+    weights = weights_of(term, None).reshape(term.shape)
+    return Shape(term.axes, ("y",), values, weights, *more, **options)
 
 
 def fitted(n_classes=2):
@@ -65,7 +70,7 @@ def test_ordered_levels_are_drawn_in_their_order():
         entry = {"columns": {"band": column | {"ordered": ordered}}, "provenance": "made up"}
         (term,) = terms_of(Schema.from_dict(entry).with_additive(Additive(2, 1.0)))
         values = np.array([[0.1, 0.5, -0.7, 0.3]])
-        shape = Shape(term.axes, ("y",), values, None)
+        shape = shape_of(term, values)
         figure = draw_shape(shape, 1.0)
         names = [tick.get_text() for tick in figure.axes[0].get_yticklabels()][::-1]
         assert names == (expected or ["missing", "high", "low", "middle"])
@@ -124,7 +129,7 @@ def drawn(column, **more):
     facts = {"columns": {"x": {"type": "numeric"} | column}, "provenance": "made up"}
     (term,) = terms_of(Schema.from_dict(facts).with_additive(Additive(2, 1.0)))
     values = np.linspace(-1.0, 1.0, term.shape[0])[np.newaxis]
-    return draw_shape(Shape(term.axes, ("y",), values, **more), 1.0).axes[0]
+    return draw_shape(shape_of(term, values, **more), 1.0).axes[0]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +178,7 @@ def test_levels_of_maps_are_few_and_told_apart():
     facts = {"columns": columns, "provenance": "made up"}
     *_, term = terms_of(Schema.from_dict(facts).with_additive(settings))
     values = np.random.default_rng(0).normal(size=(1, 40, 40))
-    axes = draw_shape(Shape(term.axes, ("y",), values), 1.0).axes[0]
+    axes = draw_shape(shape_of(term, values), 1.0).axes[0]
     for which in "xy":
         shown = labels(axes, which)
         assert len(shown) == len(set(shown)) == 12
@@ -200,7 +205,7 @@ def test_legends_are_below_all_axes():
 def test_panels_hold_most_ends_of_wide_bands(end, reach):
     (term, *_) = terms_of(SCHEMA)
     signs = np.where(np.arange(term.shape[0]) % 2, 1.0, -1.0)[np.newaxis]
-    shape = Shape(term.axes, ("y",), signs, np.stack([signs - end, signs + end], axis=-1))
+    shape = shape_of(term, signs, np.stack([signs - end, signs + end], axis=-1))
     assert reach_of([shape]) == pytest.approx(reach)
 
 
@@ -209,7 +214,7 @@ def test_arrows_mark_bands_beyond_the_panel():
     (term, *_) = terms_of(SCHEMA)
     values = np.linspace(-1.0, 1.0, term.shape[0])[np.newaxis]
     ends = np.array([0.1] * (term.shape[0] - 1) + [9.0])
-    shape = Shape(term.axes, ("y",), values, np.stack([values - ends, values + ends], axis=-1))
+    shape = shape_of(term, values, np.stack([values - ends, values + ends], axis=-1))
     assert reach_of([shape]) == 1.5
 
     def arrows(reach):
@@ -227,7 +232,7 @@ def test_bands_without_an_end_leave_the_panel(name, which):
     (term,) = [one for one in terms_of(SCHEMA) if one.name == name]
     values = np.zeros((1, *term.shape))
     band = np.stack([values - np.inf, values + np.inf], axis=-1)
-    axes = draw_shape(Shape(term.axes, ("y",), values, band), 1.0).axes[0]
+    axes = draw_shape(shape_of(term, values, band), 1.0).axes[0]
     (drawn,) = axes.collections
     ends = np.concatenate([one.vertices[:, "xy".index(which)] for one in drawn.get_paths()])
     low, high = getattr(axes, f"get_{which}lim")()

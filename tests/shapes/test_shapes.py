@@ -9,6 +9,7 @@ from dpglm import LogisticRegression, PrivatePipeline, Ridge
 from dpglm.certificate import verify
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.report import load_model, save_model
+from dpglm.shapes.picture import scale_in_words
 from dpglm.shapes.shape import Shape, terms_of
 from dpglm.tables.additive import Additive
 from dpglm.tables.additive_terms import CategoricalAxis
@@ -69,12 +70,13 @@ def test_shapes_of_each_class_add_up():
     assert model.shapes_["age"].outputs == ("0", "1", "2")
 
 
-def test_values_are_centred_over_knots_and_levels(model):
+def test_values_are_centred_over_rows(model):
     for shape in model.shapes_.values():
-        present = shape.values[0][
-            tuple(slice(len([c for c in p if c is not None])) for p in shape.points)
-        ]
-        assert abs(present.mean()) < 1e-12
+        assert abs((shape.weights * shape.values[0]).sum()) < 1e-9
+        assert shape.weights.sum() == pytest.approx(1.0)
+        assert shape.weights.min() >= 0.0
+    assert model.shapes_.are_of_rows
+    assert "mean over rows" in scale_in_words(model.shapes_, common=False)
     assert model.shapes_["dose"].points[0][-1] is None
     assert list(model.shapes_) == ["age", "dose", "region", "dose x region"]
 
@@ -83,7 +85,7 @@ def test_importance_is_the_deviation(model):
     largest = model.shapes_.by_importance
     assert largest[0].term in ("age", "region")
     age = model.shapes_["age"]
-    assert age.importance == np.std(age.values)
+    assert age.importance == pytest.approx(np.sqrt(age.weights @ age.values[0] ** 2))
 
 
 def test_formula_with_three_columns_in_a_term_has_no_shapes():
@@ -102,8 +104,8 @@ def test_points_become_predictions(model):
     moved = edited.decision_function(X)
     np.testing.assert_allclose(np.diff(moved), [0.5, 1.1, 2.4], atol=1e-9)
     # All other terms, and the mean effect of age, are as before.
-    change = edited.shapes_["age"].values[0] + np.mean([-1.0, -0.5, 0.0, 1.5, 3.0])
-    np.testing.assert_allclose(change, [-1.0, -0.5, 0.0, 1.5, 3.0], atol=1e-9)
+    age, wanted = edited.shapes_["age"], np.array([-1.0, -0.5, 0.0, 1.5, 3.0])
+    np.testing.assert_allclose(age.values[0], wanted - age.weights @ wanted, atol=1e-9)
     for name in ("dose", "region", "dose x region"):
         np.testing.assert_allclose(
             edited.shapes_[name].values, model.shapes_[name].values, atol=1e-9
@@ -117,8 +119,9 @@ def test_levels_and_missing_values_are_edited_alone(model):
     np.testing.assert_allclose(after[1] - after[0], before[1] - before[0], atol=1e-9)
     np.testing.assert_allclose(after[2] - after[0], 2.0 - before[0], atol=1e-9)
     dose = model.with_shape("dose", {None: 1.5}).shapes_["dose"].values[0]
-    np.testing.assert_allclose(dose[:-1], model.shapes_["dose"].values[0][:-1], atol=1e-9)
-    assert dose[-1] == pytest.approx(1.5)
+    before = model.shapes_["dose"].values[0]
+    np.testing.assert_allclose(np.diff(dose[:-1]), np.diff(before[:-1]), atol=1e-9)
+    assert dose[-1] - dose[0] == pytest.approx(1.5 - before[0])
 
 
 def test_monotone_flat_and_zero(model):
@@ -209,7 +212,7 @@ def test_tables_of_many_levels_read_their_points_once(monkeypatch):
     entry = {"type": "categorical", "categories": [f"z{i}" for i in range(100)]}
     schema = Schema.from_dict({"columns": {"z": entry}, "provenance": "made up"})
     (term,) = terms_of(schema.with_additive(Additive(segments=1, reach=1.0)))
-    shape = Shape(term.axes, ("y",), np.zeros((1, 100)))
+    shape = Shape(term.axes, ("y",), np.zeros((1, 100)), np.full(100, 0.01))
     asked = []
     cells = CategoricalAxis.grid
     monkeypatch.setattr(CategoricalAxis, "grid", lambda *given: asked.append(1) or cells(*given))

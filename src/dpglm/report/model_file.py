@@ -15,7 +15,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from dpglm._calls import checked
-from dpglm._codec import Form, Format, Text, items, mapping, number
+from dpglm._codec import Form, Format, Text, Vector, items, mapping, number
 from dpglm._json import canonical_json, in_file, load, shown
 from dpglm._validation import check_path
 from dpglm.certificate.certificate import Certificate, model_digest
@@ -31,6 +31,7 @@ from dpglm.shapes.collection import (
     HasShapes,
     errors_of,
     errors_of_estimates,
+    feature_means,
     released_model,
 )
 from dpglm.tables.encoding import column_scaling
@@ -161,6 +162,8 @@ class LinearModel(HasShapes):
         Coefficients with their covariance, for fits with inference.
     noise : Errors or None
         Errors of the coefficients, or those due to privacy noise, for other fits where known.
+    means : ndarray of shape (n_features,) or None
+        Released means of the features, with a schema.
 
     Notes
     -----
@@ -178,6 +181,7 @@ class LinearModel(HasShapes):
     certificate: _Certificate
     estimates: Estimates | None = None
     noise: Errors | None = None
+    means: Vector | None = None
 
     @property
     def privacy_(self) -> Certificate:
@@ -374,10 +378,12 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
         certificate=estimator.privacy_,
         estimates=estimates,
         noise=noise,
+        means=None if schema is None else feature_means(estimator),
     )
     document = FORMAT.write(model)
-    if model.noise is None:
-        del document["noise"]
+    for name in ("noise", "means"):
+        if document[name] is None:
+            del document[name]
     if found := [*disagreements(model)]:
         raise ValueError(f"the model cannot be written: {'; '.join(found)}")
     write_json(path, document | {"digest": _digest(document)})
@@ -410,7 +416,7 @@ def read_model(document: Any) -> tuple[LinearModel, tuple[str, ...]]:
     """Return a model, and how it differs from its certificate or its digest."""
     content = mapping(document)
     digest = content.pop("digest", None)
-    model = FORMAT.read({"noise": None, **content})
+    model = FORMAT.read({"noise": None, "means": None, **content})
     check_shapes(model)
     found = [*disagreements(model)]
     if digest != _digest(content):

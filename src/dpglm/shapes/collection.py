@@ -21,7 +21,7 @@ from dpglm.inference.inference import Inference
 from dpglm.inference.summary import is_shrunk
 from dpglm.ledger.store import write_text
 from dpglm.problem import IdentityLink, Link, LogitLink, LogLink
-from dpglm.shapes.shape import Errors, Shape, public_weights, terms_of
+from dpglm.shapes.shape import Errors, Shape, terms_of, weights_of
 from dpglm.solvers.uncertainty import NoiseCovariance
 from dpglm.tables.additive_terms import Term, as_dense
 from dpglm.tables.schema import Schema
@@ -53,6 +53,8 @@ class ReleasedModel:
         Meaning of a score, such as ``"log-odds of >50K"``.
     errors : Errors, optional
         Errors of the coefficients.
+    means : ndarray of shape (n_features,), optional
+        Released means of the features.
     directions : mapping from str to int, optional
         Terms with curves that were projected to never fall (1), or never rise (-1).
     shrunk : bool, default=False
@@ -67,6 +69,7 @@ class ReleasedModel:
     outputs: tuple[str, ...]
     score: str
     errors: Errors | None = None
+    means: NDArray[np.float64] | None = None
     directions: Mapping[str, int] = field(default_factory=dict)
     shrunk: bool = False
     edits: Mapping[str, str] = field(default_factory=dict)
@@ -97,7 +100,7 @@ class ReleasedModel:
                 f"{shape.term!r}"
             )
         coef, intercept = self.coef.copy(), self.intercept.copy()
-        weights = public_weights(term.axes)
+        weights = weights_of(term, self.means)
         for output, values in enumerate(shape.values.reshape(len(self.outputs), -1)):
             old = term.matrix @ coef[output, term.features]
             # The term's mean contribution stays with the term, or the intercept.
@@ -125,9 +128,11 @@ class Shapes(Mapping[str, Shape]):
     score : str
         Scale of the effects, such as ``"log-odds of >50K"``.
     intercept : ndarray of shape (n_outputs,)
-        The score of a row without effects.
+        The score of a row without effects: the mean score over rows, if ``are_of_rows``.
     band : str
         Coverage of the bands in words; "" without bands.
+    are_of_rows : bool, default=False
+        Whether effects are centred at their means over rows, not over knots and levels.
 
     Notes
     -----
@@ -138,6 +143,7 @@ class Shapes(Mapping[str, Shape]):
     score: str
     intercept: NDArray[np.float64]
     band: str = ""
+    are_of_rows: bool = False
 
     def __getitem__(self, term: str) -> Shape:
         for one in self.shapes:
@@ -153,7 +159,7 @@ class Shapes(Mapping[str, Shape]):
 
     @property
     def by_importance(self) -> tuple[Shape, ...]:
-        """The shapes in descending order of their range."""
+        """The shapes in descending order of their standard deviation over rows."""
         return tuple(sorted(self.shapes, key=lambda one: -one.importance))
 
     def table(self) -> dict[str, list[Any]]:
@@ -237,11 +243,12 @@ def shapes_of(model: ReleasedModel, *, level: float = 0.95, simultaneous: bool =
         If the confidence level is out of range, or the schema has a formula.
     """
     check_real("level", level, above=0.0, below=1.0)
-    errors = model.errors
+    errors, intercept = model.errors, model.intercept
     found = []
     for term in terms_of(model.schema):
-        weights = public_weights(term.axes)
+        weights = weights_of(term, model.means)
         values = np.asarray(term.matrix @ model.coef[:, term.features].T).T
+        intercept = intercept + values @ weights
         values = values - (values @ weights)[:, np.newaxis]
         band = None
         if errors is not None and term.name not in model.edits:
@@ -252,18 +259,15 @@ def shapes_of(model: ReleasedModel, *, level: float = 0.95, simultaneous: bool =
                 term.axes,
                 model.outputs,
                 values.reshape(len(values), *term.shape),
+                weights.reshape(term.shape),
                 band,
                 model.edits.get(term.name, ""),
             )
         )
-    means = sum(
-        model.coef[:, term.features] @ np.asarray(public_weights(term.axes) @ term.matrix)
-        for term in terms_of(model.schema)
-    )
     words = _band_in_words(model, level, simultaneous)
     if any(one.band is not None and np.isinf(one.band).any() for one in found):
         words += f" {_UNKNOWN}"
-    return Shapes(tuple(found), model.score, model.intercept + means, words)
+    return Shapes(tuple(found), model.score, intercept, words, model.means is not None)
 
 
 def _band_in_words(model: ReleasedModel, level: float, simultaneous: bool) -> str:
@@ -409,10 +413,19 @@ def released_model(estimator: Any, schema: Schema | None, errors: Errors | None)
         outputs,
         words.format(named if len(outputs) == 1 else "each class"),
         errors,
+        feature_means(estimator),
         {} if directions is None else dict(directions.value),
         is_shrunk(certificate),
         {} if edits is None else dict(edits.value),
     )
+
+
+def feature_means(estimator: Any) -> NDArray[np.float64] | None:
+    """Return the released means of a model's features, fitted or read; None if there are none."""
+    if (solution := vars(estimator).get("solution_")) is None:
+        return getattr(estimator, "means", None)
+    found = solution.column_means
+    return None if found is None else estimator.units_.means(found)
 
 
 def errors_of(estimator: Any) -> Errors | None:

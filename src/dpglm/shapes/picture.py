@@ -105,7 +105,8 @@ def draw_shape(shape: Shape, reach: float) -> Any:
 
 def scale_in_words(shapes: Shapes, *, common: bool) -> str:
     """Describe the scale of the effects."""
-    said = f"Differences of the {shapes.score} from each panel's mean over its knots or levels"
+    over = "rows" if shapes.are_of_rows else "its knots or levels"
+    said = f"Differences of the {shapes.score} from each panel's mean over {over}"
     said += ", on a common scale." if common else "; each panel has its own scale."
     reaches = reaches_of(shapes.shapes, common=common)
     cut = (

@@ -31,13 +31,30 @@ def cells_of(axis: Axis) -> list[Any]:
     return cells + [None] * (len(axis.labels) - len(cells))
 
 
-def public_weights(axes: tuple[Axis, ...]) -> NDArray[np.float64]:
-    """Return equal weights of all values of a term except missing ones; they sum to 1."""
+def weights_of(term: Term, means: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    """Return weights of all values of a term, which sum to 1.
+
+    They are shares of rows that agree with the ``means`` of features. Without these, the weights of
+    all values except missing ones are equal.
+    """
+    if means is not None:
+        matrix, found = sparse.csc_array(term.matrix), np.append(means[term.features], 1.0)
+        full = sparse.hstack([matrix, sparse.csc_array(np.ones((matrix.shape[0], 1)))]).T
+        if matrix.shape[0] > _MOST_JOINT:
+            return on_simplex(sparse.linalg.lsmr(full, found)[0])
+        return on_simplex(np.linalg.lstsq(full.toarray(), found)[0])
     weights = np.ones(1)
-    for axis in axes:
+    for axis in term.axes:
         present = np.array([cell is not None for cell in cells_of(axis)], dtype=np.float64)
         weights = np.outer(weights, present / present.sum()).ravel()
     return weights
+
+
+def on_simplex(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the nearest shares that are at least 0 and sum to 1, in least squares."""
+    ordered = np.sort(shares)[::-1]
+    excess = (np.cumsum(ordered) - 1.0) / np.arange(1.0, len(shares) + 1.0)
+    return np.maximum(shares - excess[np.flatnonzero(ordered > excess)[-1]], 0.0)
 
 
 def terms_of(schema: Schema) -> tuple[Term, ...]:
@@ -109,8 +126,11 @@ class Shape:
     outputs : tuple of str
         Name of each score: the target, or classes.
     values : ndarray of shape (n_outputs, n_values) or (n_outputs, n_values, n_others)
-        Effects at the knots or levels of each column, centred at their mean. A level for missing
-        values comes last and is not part of the mean.
+        Effects at the knots or levels of each column, centred at their mean by ``weights``. A level
+        for missing values comes last.
+    weights : ndarray of shape (n_values,) or (n_values, n_others)
+        Shares of rows near each knot, or with each level, estimated from released means; equal ones
+        for all but missing values if no means were released. They sum to 1.
     band : ndarray of shape (n_outputs, n_values, 2) or (n_outputs, n_values, n_others, 2), optional
         Lower and upper ends of the band.
     edit : str, default=""
@@ -118,13 +138,13 @@ class Shape:
 
     Notes
     -----
-    Privacy: computed from released coefficients and public knots; the mean is over knots and
-    levels, not over rows.
+    Privacy: computed from released coefficients and means, and public knots.
     """
 
     axes: tuple[Axis, ...]
     outputs: tuple[str, ...]
     values: NDArray[np.float64]
+    weights: NDArray[np.float64]
     band: NDArray[np.float64] | None = None
     edit: str = ""
 
@@ -145,14 +165,13 @@ class Shape:
 
     @property
     def importance(self) -> float:
-        """Standard deviation of the values, largest over outputs, without missing values.
+        """Standard deviation of the values by ``weights``, largest over outputs.
 
-        Knots and levels have equal weights, so a single noisy level does not lead.
+        A single noisy level with few rows does not lead.
         """
-        present = [[i for i, one in enumerate(cells) if one is not None] for cells in self.points]
-        chosen: tuple[Any, ...] = (slice(None), *np.ix_(*present))
-        flat = self.values[chosen].reshape(len(self.outputs), -1)
-        return float(flat.std(axis=1).max())
+        flat, weights = self.values.reshape(len(self.outputs), -1), self.weights.ravel()
+        around = flat - (flat @ weights)[:, np.newaxis]
+        return math.sqrt(float((around**2 @ weights).max()))
 
     @checked
     def through(self, points: Mapping[Any, float]) -> Shape:

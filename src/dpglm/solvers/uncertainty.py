@@ -386,6 +386,21 @@ class Solution:
         return self.plan.n_steps
 
     @property
+    def column_means(self) -> Floats | None:
+        """Means of the prepared columns, the constant last; None if errors are unknown.
+
+        They are inferred from the errors: the prediction for the mean row has the least one.
+        """
+        row, constant = None, self.plan.data.intercept
+        if self.precision is not None:
+            row = self.precision[-1]
+        elif self.uncertainty is not None:
+            row = solved(self.uncertainty.covariance, np.eye(self.w.size)[-1])
+        if row is None or constant == 0.0 or not (np.isfinite(row).all() and row[-1] > 0.0):
+            return None
+        return np.asarray(row * (constant / row[-1]))
+
+    @property
     def coefficient_noise(self) -> Floats | None:
         """Standard deviations of the noise in ``w``, of its shape, where they are known."""
         known = self.noise_covariance

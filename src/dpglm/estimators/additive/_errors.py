@@ -27,7 +27,7 @@ from typing import final
 import numpy as np
 
 from dpglm.problem import Loss, Target
-from dpglm.shapes.shape import cells_of
+from dpglm.shapes.shape import cells_of, on_simplex
 from dpglm.solvers.base import present
 from dpglm.solvers.second_order.likelihood import normal_nodes
 from dpglm.solvers.second_order.newton_noise import Response
@@ -303,7 +303,8 @@ class TermValues:
             features[own, term.features] = unit * root
             if len(term.axes) == 1:
                 back = np.linalg.pinv(np.column_stack([root, np.ones(len(root))]))
-                shares[own] = _on_simplex(np.append(means[term.features], 1.0) @ back)
+                found = on_simplex(np.append(means[term.features], 1.0) @ back) + _LEAST_SHARE
+                shares[own] = found / found.sum()
                 noise[own] = response.noise[1] / unit * np.linalg.norm(back[:-1], axis=0)
                 cells = ["" if cell is None else cell for cell in cells_of(term.axes[0])]
                 known[term.name] = cells, shares[own], noise[own]
@@ -376,14 +377,6 @@ class TermValues:
                 block -= np.outer(block.sum(axis=1), block.sum(axis=0)) / block.sum()
         found = _semidefinite(found)
         return self.features.T @ found @ self.features, every @ self.features, mean_weight
-
-
-def _on_simplex(shares: Floats) -> Floats:
-    """Return the nearest shares of at least 0 that sum to 1, and then no less than a little."""
-    ordered = np.sort(shares)[::-1]
-    excess = (np.cumsum(ordered) - 1.0) / np.arange(1.0, len(shares) + 1.0)
-    found = np.maximum(shares - excess[np.flatnonzero(ordered > excess)[-1]], _LEAST_SHARE)
-    return np.asarray(found / found.sum())
 
 
 def _within(term: Term, shares: Floats, seen: Floats, deviation: float) -> Floats:
