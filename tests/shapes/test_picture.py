@@ -168,6 +168,20 @@ def test_maps_name_their_columns_and_have_their_own_scale(model):
     assert bar.get_ylim()[1] == pytest.approx(np.abs(shape.values).max())
 
 
+def test_levels_with_most_rows_are_drawn():
+    column = {"type": "categorical", "categories": [f"l{i:02}" for i in range(20)]}
+    schema = Schema.from_dict({"columns": {"ward": column}, "provenance": "made up"})
+    (term,) = terms_of(schema.with_additive(Additive(2, 1.0)))
+    values = np.linspace(-0.1, 3.0, 20)[np.newaxis]  # Rare levels have the largest effects.
+    for weights, kind in ((np.arange(20.0, 0.0, -1.0), "most frequent"), (np.ones(20), "largest")):
+        shape = Shape(term.axes, ("y",), values, weights / weights.sum())
+        axes = draw_shape(shape, 1.0).axes[0]
+        names = {tick.get_text() for tick in axes.get_yticklabels()}
+        first = 0 if kind == "most frequent" else 8
+        assert names == {f"l{i:02}" for i in range(first, first + 12)}
+        assert axes.get_xlabel() == f"the 12 {kind} of 20 levels"
+
+
 def test_levels_of_maps_are_few_and_told_apart():
     names = [f"Area number {i} of the very far north" for i in range(40)]
     columns = {

@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 
-from dpglm import LogisticRegression, PrivatePipeline, Ridge
+from dpglm import LinearRegression, LogisticRegression, PrivatePipeline, Ridge
 from dpglm.certificate import verify
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.report import load_model, save_model
@@ -79,6 +79,33 @@ def test_values_are_centred_over_rows(model):
     assert "mean over rows" in scale_in_words(model.shapes_, common=False)
     assert model.shapes_["dose"].points[0][-1] is None
     assert list(model.shapes_) == ["age", "dose", "region", "dose x region"]
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, Schema.from_dict(FACTS)], ids=["additive", "linear"])
+def test_weights_are_shares_of_rows(schema, tmp_path):
+    X, rng = table(), np.random.default_rng(1)
+    X["age"] = 100.0 * rng.beta(2, 5, 3000)
+    X["region"] = rng.choice(["north", "south", "west"], 3000, p=[0.8, 0.17, 0.03])
+    last = LinearRegression(target_bounds=(0, 1), inference=True)
+    model = PrivatePipeline([SchemaEncoder(schema), last], epsilon=50.0, random_state=0)
+    model.fit(X, X["age"] / 100.0)
+    save_model(model, tmp_path / "model.json")
+    read = load_model(tmp_path / "model.json").shapes_
+    for name, shape in model.shapes_.items():
+        np.testing.assert_allclose(read[name].weights, shape.weights)
+        np.testing.assert_allclose(read[name].band, shape.band)
+        if len(shape.axes) == 1:
+            shares = np.asarray(shape.axes[0].weights(X[name]).mean(axis=0)).ravel()
+            assert abs(shares @ shape.values[0]) < 0.01
+    np.testing.assert_allclose(read["region"].weights, [0.8, 0.17, 0.03], atol=0.02)
+
+
+def test_without_released_means_all_values_count_alike():
+    # Three classes: errors are unknown.
+    shapes = fitted(n_classes=3).shapes_
+    np.testing.assert_allclose(shapes["region"].weights, 1.0 / 3.0)
+    np.testing.assert_allclose(shapes["dose"].weights, [0.2, 0.2, 0.2, 0.2, 0.2, 0.0])
+    assert "mean over its knots or levels" in scale_in_words(shapes, common=False)
 
 
 def test_importance_is_the_deviation(model):

@@ -69,8 +69,6 @@ def excess(n, d, loss, outputs, epsilon, delta, signal=0.0, solver=None, draws=4
 # Where shrinkage makes the difference, and where smaller steps do already.
 SHRUNK = [
     (500, 5, Logistic(), 1, 0.05, 1e-5),
-    (500, 5, Logistic(), 1, 1.0, 1e-5),
-    (2000, 50, Logistic(), 1, 1.0, 1e-5),
     (500, 5, Softmax(), 20, 0.05, 1e-5),
     (500, 30, Softmax(), 10, 1.0, 0.0),
 ]
@@ -79,6 +77,8 @@ PENALIZED = [(500, 100, Logistic(), 1, 1.0, 0.0), (500, 100, Squared(), 1, 1.0, 
 CORNERS = [
     *SHRUNK,
     *PENALIZED,
+    (500, 5, Logistic(), 1, 1.0, 1e-5),
+    (2000, 50, Logistic(), 1, 1.0, 1e-5),
     (500, 100, Logistic(), 1, 0.05, 1e-5),
     (500, 100, SquaredHinge(), 1, 0.05, 1e-5),
     (500, 30, Softmax(), 10, 0.3, 1e-5),

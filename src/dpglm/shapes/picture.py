@@ -204,10 +204,11 @@ def _draw_curve(
 
 def _draw_levels(axes: Any, shape: Shape, reach: float, colors: Mapping[int, str]) -> None:
     values = shape.values
-    largest = np.argsort(-np.abs(values).max(axis=0), kind="stable")[:_MOST_LEVELS]
+    # Levels with most rows; of equally many, those with the largest effects.
+    usual = np.lexsort((-np.abs(values).max(axis=0), -shape.weights))[:_MOST_LEVELS]
     # The largest level is on top, or the first of ordered levels.
     by = values[0] if shape.axes[0].line is None else -np.arange(values.shape[1])
-    order = largest[np.argsort(by[largest], kind="stable")]
+    order = usual[np.argsort(by[usual], kind="stable")]
     rows = np.arange(len(order), dtype=np.float64)
     height = 0.72 / len(colors)
     axes.axvline(0.0, color=draw.GREY, linewidth=0.8)
@@ -226,7 +227,9 @@ def _draw_levels(axes: Any, shape: Shape, reach: float, colors: Mapping[int, str
     draw.quiet(axes, grid="x")
     axes.tick_params(labelsize=_TICK if len(order) < 10 else 7.5)
     if len(order) < values.shape[1]:
-        axes.set_xlabel(f"{len(order)} of {values.shape[1]} levels", size=7.5, color=draw.GREY)
+        kind = "largest" if np.ptp(shape.weights) == 0.0 else "most frequent"
+        words = f"the {len(order)} {kind} of {values.shape[1]} levels"
+        axes.set_xlabel(words, size=7.5, color=draw.GREY)
 
 
 def _draw_map(axes: Any, shape: Shape) -> None:
@@ -239,7 +242,7 @@ def _draw_map(axes: Any, shape: Shape) -> None:
     # A map shows the output with the largest range.
     output = int(np.argmax(np.ptp(shape.values.reshape(len(shape.outputs), -1), axis=1)))
     values = shape.values[output]
-    sides = [_side(values, axis, place) for place, axis in enumerate(shape.axes)]
+    sides = [_side(values, shape.weights, axis, i) for i, axis in enumerate(shape.axes)]
     chosen = np.ix_(*(shown for shown, *_ in sides))
     values, (_, x, x_ticks), (_, y, y_ticks) = values[chosen], *sides
     smooth = isinstance(first, NumericAxis) and isinstance(second, NumericAxis)
@@ -283,12 +286,14 @@ def _named(axis: Axis, most: float) -> str:
     return shortened(axis.name if unit is None else f"{axis.name} ({unit})", 7.5, most)
 
 
-def _side(values: Array, axis: Axis, place: int) -> tuple[NDArray[np.intp], Array, _Ticks]:
-    """Return the knots, or the largest levels, to show on a map, their places, and the ticks."""
+def _side(
+    values: Array, weights: Array, axis: Axis, place: int
+) -> tuple[NDArray[np.intp], Array, _Ticks]:
+    """Return the knots, or the usual levels, to show on a map, their places, and the ticks."""
     if isinstance(axis, NumericAxis):
         return np.arange(len(axis.knots)), axis.line, _number_ticks(axis, missing=False)
-    largest = np.argsort(-np.abs(values).max(axis=1 - place), kind="stable")
-    shown = np.sort(largest[:_MOST_LEVELS])
+    largest, shares = np.abs(values).max(axis=1 - place), weights.sum(axis=1 - place)
+    shown = np.sort(np.lexsort((-largest, -shares))[:_MOST_LEVELS])
     places, cells = np.arange(len(shown), dtype=np.float64), axis.grid(0).tolist()
     return shown, places, (places.tolist(), _levels([cells[one] for one in shown]))
 
@@ -304,7 +309,11 @@ def _upright(shape: Shape) -> Shape:
         return shape
     band = None if shape.band is None else shape.band.transpose(0, 2, 1, 3)
     return dataclasses.replace(
-        shape, axes=shape.axes[::-1], values=shape.values.transpose(0, 2, 1), band=band
+        shape,
+        axes=shape.axes[::-1],
+        values=shape.values.transpose(0, 2, 1),
+        weights=shape.weights.T,
+        band=band,
     )
 
 

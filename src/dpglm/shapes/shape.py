@@ -54,7 +54,8 @@ def on_simplex(shares: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the nearest shares that are at least 0 and sum to 1, in least squares."""
     ordered = np.sort(shares)[::-1]
     excess = (np.cumsum(ordered) - 1.0) / np.arange(1.0, len(shares) + 1.0)
-    return np.maximum(shares - excess[np.flatnonzero(ordered > excess)[-1]], 0.0)
+    level = float(excess[np.flatnonzero(ordered > excess)[-1]])
+    return np.asarray(np.maximum(shares - level, 0.0))
 
 
 def terms_of(schema: Schema) -> tuple[Term, ...]:

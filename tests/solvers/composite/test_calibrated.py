@@ -105,14 +105,13 @@ def test_rows_that_count_more_than_once_in_a_stage_are_caught(adjacency, stage):
     assert seen
 
 
-def test_scores_of_a_small_clip_get_their_size():
+def test_scores_of_few_steps_get_their_size():
     X, y, chances = rows_and_targets()
     best = log_loss(y, chances)
     losses = []
-    # With more budget clipping is balanced, and scores have their size.
-    budget = ApproximateDP(0.3, 1e-5)
-    for solver in (SMALL, Calibrated(SMALL)):
-        plan = solver.plan(PROBLEM, budget, DATA)
+    few = NoisyGD(n_steps=3)
+    for solver in (few, Calibrated(few)):
+        plan = solver.plan(PROBLEM, BUDGET, DATA)
         w = run(plan, prepare_rows(X, y, DATA), SeededNoise(0)).w
         scores = X @ w[:3] + DATA.intercept * w[3]
         losses.append(log_loss(y, 1.0 / (1.0 + np.exp(-scores))))

@@ -236,31 +236,27 @@ class NormalScores:
         mean = float(level @ v / (level @ level)) * float(np.linalg.norm(level))
         return cls(mean, math.sqrt(max(float(v @ v) - mean**2, 0.0)))
 
-    def clipped(
-        self, loss: Loss, data: DataSpec, reach: float, *, balanced: bool = False
-    ) -> tuple[float, float]:
+    def clipped(self, loss: Loss, data: DataSpec, reach: float) -> tuple[float, float]:
         """Return mean curvature and squared slope of a loss with slopes clipped at ``reach``.
 
-        Both slopes of a row are scaled by the same factor if clipping is ``balanced``.
+        Both slopes of a binary target are scaled by the same factor, as ``BalancedClipping`` does.
         """
         error = USUAL_ERROR * slope_unit(loss, data)
-        bends, squares = self._means(loss, data, error, np.array([reach]), balanced)
+        bends, squares = self._means(loss, data, error, np.array([reach]))
         return float(bends[0, 0]), float(squares[0])
 
-    def curvature(
-        self, loss: Loss, data: DataSpec, reaches: Floats, *, balanced: bool = False
-    ) -> Floats:
+    def curvature(self, loss: Loss, data: DataSpec, reaches: Floats) -> Floats:
         """Return the mean of a loss's curvature times 1, t and t^2, t the standardised score.
 
-        Curvature is zero where slopes are clipped at each of ``reaches``: shape (3, n_reaches). If
-        clipping is ``balanced``, it is scaled as slopes are, since the expected slope is zero.
-        Residuals of real targets are taken to be as large as predictions differ.
+        Curvature is zero where slopes are clipped at each of ``reaches``: shape (3, n_reaches).
+        That of binary targets is scaled as slopes are, since the expected slope is zero. Residuals
+        of real targets are taken to be as large as predictions differ.
         """
         error = min(self.spread, USUAL_ERROR * slope_unit(loss, data))
-        return self._means(loss, data, error, reaches, balanced)[0]
+        return self._means(loss, data, error, reaches)[0]
 
     def _means(
-        self, loss: Loss, data: DataSpec, error: float, reaches: Floats, balanced: bool
+        self, loss: Loss, data: DataSpec, error: float, reaches: Floats
     ) -> tuple[Floats, Floats]:
         """Return mean curvature as ``curvature`` does, and mean squares of clipped slopes.
 
@@ -282,7 +278,7 @@ class NormalScores:
         factors = np.minimum(reaches[:, np.newaxis] / np.maximum(largest, SMALLEST), 1.0)
         for y, probability in sides:
             slopes = np.abs(loss.slope(z, y))
-            if balanced:
+            if len(sides) > 1:
                 bends += powers @ _middle(factors * probability * loss.curvature(z, y)).T
                 squares += _middle(probability * (factors * slopes) ** 2) @ shares
                 continue

@@ -159,11 +159,9 @@ class Newton(Solver):
                 step_sizes=tuple(step_size * (1.0 - (k + 0.5) / n_steps) for k in range(n_steps)),
                 intercept_pace=pace,
                 noises=likelihood.noises_of(shares, {"gradients": n_steps}, scale),
-                # The bias of flat clipping would exceed such small noise.
-                balanced=is_logistic and _least_clip(mu, data) >= USUAL_CLIP,
             )
 
-        pace, is_logistic = 1.0, isinstance(problem.loss.without_offset, Logistic)
+        pace = 1.0
         if n_penalized(problem, data) < data.n_columns and data.n_outputs == 1:
             pace = (_SAFE_FOR_INTERCEPT / self._safe(mu, data)) ** 2
             pace = max(1.0, min(pace, _LARGEST_STEP / step_size))
@@ -252,7 +250,6 @@ class NewtonMethod(FitMethod["NewtonState"]):
     intercept_pace: float  # Factor on steps along the intercept, at least 1.
     # Noise multiplier of each release; of sizes, targets and slopes if a private mean is the start.
     noises: tuple[tuple[str, float], ...]
-    balanced: bool = False  # Whether clipping is ``BalancedClipping``.
 
     algorithm = "newton with a quadratic upper bound"
 
@@ -278,6 +275,11 @@ class NewtonMethod(FitMethod["NewtonState"]):
     @property
     def releases(self) -> tuple[AnyRelease, ...]:
         return tuple(self.declared.values())
+
+    @property
+    def _is_balanced(self) -> bool:
+        """Whether both possible gradients of a row are scaled alike."""
+        return isinstance(self.problem.loss.without_offset, Logistic)
 
     @property
     def _type_in_basis(self) -> FloatType:
@@ -366,7 +368,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
     def _clipped(self, scores: likelihood.NormalScores, state: NewtonState) -> tuple[float, float]:
         """Return mean curvature and squared slope of the clipped loss."""
         loss, data, reach = self.problem.loss, self.data, self._reach(state)
-        return scores.clipped(loss, data, reach, balanced=self.balanced)
+        return scores.clipped(loss, data, reach)
 
     def _noise_left(self, state: NewtonState) -> float:
         """Estimate the noise in each coordinate, as far as the loss damps it."""
@@ -377,6 +379,11 @@ class NewtonMethod(FitMethod["NewtonState"]):
         # A row of usual length is clipped where its slope is larger.
         reach, unit = self._reach(state), self._unit(state) / state.curvature
         relative = reach / largest if largest else 1.0
+        if self._is_balanced:
+            scores = likelihood.NormalScores.expected(loss, self.data)
+            if state.basis is not None:
+                scores = likelihood.NormalScores.of(state.basis, state.w)
+            return self._noise_damped_by(self._clipped(scores, state)[0] / start.curvature, unit)
         if self._are_factors:
             return self._noise_damped_by(_DAMPING * min(relative, 1.0), unit)
         if isinstance(loss, Squared):
@@ -410,7 +417,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
             noise = self.declared["moments"].noise_std
             products = products_in_basis(present(state.moments), noise, data, basis)
             left = newton_noise.noise_left(
-                basis, v, products, problem.loss, data, clip, start.curvature, steps, self.balanced
+                basis, v, products, problem.loss, data, clip, start.curvature, steps
             )
         except np.linalg.LinAlgError:
             # Eigenvalues fail after an overflow, and a run that was charged must return.
@@ -450,7 +457,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
             vectors = basis.vectors / unit
             oracle.kept["turned"] = rotated_rows(oracle, vectors, self._type_in_basis)
         turned = oracle.kept["turned"]
-        clipping = BalancedClipping(self.clip) if self.balanced else FlatClipping(self.clip)
+        clipping = BalancedClipping(self.clip) if self._is_balanced else FlatClipping(self.clip)
         g = unit * noisy_preconditioned_gradient(
             oracle, self.declared["gradients"], turned, unit * v, clipping
         )

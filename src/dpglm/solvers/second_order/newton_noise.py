@@ -128,13 +128,12 @@ def noise_left(
     clip: float,
     curvature: float,
     steps: Steps,
-    balanced: bool,
 ) -> NoiseCovariance:
     """Return the noise in v, in units of that of ``1 / curvature`` times a gradient.
 
     ``v`` is the last iterate in the coordinates of ``basis``, where curvature is taken;
     ``products`` are the estimated mean products of rows there; ``clip`` bounds a row's gradient,
-    by ``BalancedClipping`` if ``balanced``, and ``curvature`` is the loss's curvature.
+    and ``curvature`` is the loss's curvature.
     """
     level = 0.0
     if data.intercept > 0.0:
@@ -154,7 +153,7 @@ def noise_left(
     shown = min(data.entry_bound, data.row_norm) / lengths
     rare = np.flatnonzero(shown[: data.n_features] > usual)
     reaches = clip / np.append(usual, shown[rare])
-    found = scores.curvature(loss, data, reaches, balanced=balanced) / curvature
+    found = scores.curvature(loss, data, reaches) / curvature
     even, first, second = found[:, 0]
     hessian = even * products
     if level > 0.0:
