@@ -24,7 +24,6 @@ OF_ROWS = {
     "located",
     "clip_entries",
     "batch_sums",
-    "over_blocks",
     "noisy_sum",
     "noisy_mean",
     "entered",

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpglm._validation import Array, finite, weighted
 from dpglm.data.compiled.kernels import SlopeRule
 from dpglm.data.memory import BLOCK_ROWS, RUN_ROWS, SPARSE_BLOCK_ROWS
-from dpglm.data.rows import AnyArrays, Block, DataSpec, Floats, Kernel, Rows
+from dpglm.data.rows import AnyArrays, Block, DataSpec, Floats, Rows
 from dpglm.data.sampled import grid_step, sampled_rows
 from dpglm.oracle.clipping import AutomaticClipping, BalancedClipping, Clipping, FlatClipping
 from dpglm.oracle.rounding import MOST_ROWS, UNIT, RowSum
@@ -176,10 +176,6 @@ class Oracle:
         return self.noisy_sum(declared, kernel, bound, within) / (
             declared.sampling_rate * self.rows.spec.n_rows
         )
-
-    def over_blocks(self, kernel: Kernel, size: int) -> Callable[[Rows], Array]:
-        """Return the function that sums a kernel's arrays of shape (size,) over the blocks."""
-        return lambda rows: rows.sum(kernel, (size,))
 
     def entered(self, declared: AnyRelease, bound: float) -> Rows:
         """Return the rows that enter a release: all, or a fresh Poisson sample. Private.
@@ -413,7 +409,7 @@ def noisy_loss(
         return np.array([_weighted_sum(centred, block)])
 
     half = 0.5 * bound * oracle.rows.spec.weight_bound
-    return float(oracle.noisy_sum(declared, oracle.over_blocks(block_sum, 1), half)[0])
+    return float(oracle.noisy_sum(declared, lambda rows: rows.sum(block_sum, (1,)), half)[0])
 
 
 def clipped_loss_difference_sum(
