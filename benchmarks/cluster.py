@@ -39,7 +39,7 @@ class _TimedRows:
         self.spec, self._rows, self._n_workers = rows.spec, rows, n_workers
         self.slowest = 0.0
 
-    def sum(self, kernel: Any, map_blocks: Any = map) -> Any:
+    def sum(self, kernel: Any, shape: Any = None) -> Any:
         (size,), n_workers = self.spec.coefficient_shape, self._n_workers
 
         def timed(block: Any) -> Any:

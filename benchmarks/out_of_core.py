@@ -74,9 +74,9 @@ def _signs(y: NDArray[Any]) -> NDArray[Any]:
 
 def _seconds(rows: Rows) -> float:
     w = np.random.default_rng(0).standard_normal(_FEATURES)
-    with threads_over(rows.n_rows * rows.spec.n_columns) as blocks:
+    with threads_over(rows.n_rows * rows.spec.n_columns):
         start = time.perf_counter()
-        clipped_gradient_sum(rows, Logistic(), FlatClipping(1.0), w, blocks)
+        clipped_gradient_sum(rows, Logistic(), FlatClipping(1.0), w)
         return time.perf_counter() - start
 
 

@@ -97,10 +97,8 @@ def _ratio(
     clipping, ratios = FlatClipping(1.0), []
     for _ in range(15):
         bare = _warm_seconds(products)
-        with threads_over(rows.n_rows * rows.spec.n_columns) as blocks:
-            sums = _warm_seconds(
-                lambda blocks=blocks: clipped_gradient_sum(rows, loss, clipping, w, blocks)
-            )
+        with threads_over(rows.n_rows * rows.spec.n_columns):
+            sums = _warm_seconds(lambda: clipped_gradient_sum(rows, loss, clipping, w))
         ratios.append(sums / bare)
     return Bar(name, float(np.median(ratios)), float(np.std(ratios)), bar, False, "x")
 

@@ -4,10 +4,10 @@ from benchmarks.size import counts
 
 LIMITS = {
     "files": 270,
-    "classes": 634,
+    "classes": 633,
     "abstract classes": 47,
-    "lines": 79_022,
-    "code lines": 48_959,
+    "lines": 78_955,
+    "code lines": 48_899,
 }
 
 

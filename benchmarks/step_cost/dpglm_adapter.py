@@ -39,15 +39,15 @@ def _oracle(workload: Workload) -> Iterator[tuple[Oracle, np.ndarray]]:
     prepared = prepare_rows(rows.X, y, spec)
     curator = Curator(Adjacency.ZERO_OUT, SystemNoise())
     # As in a fit, the threads are there for all steps.
-    with threads_over(prepared.n_rows * prepared.spec.n_columns) as blocks:
-        yield Oracle(prepared, loss, curator, blocks), rows.w.astype(np.float64)
+    with threads_over(prepared.n_rows * prepared.spec.n_columns):
+        yield Oracle(prepared, loss, curator), rows.w.astype(np.float64)
 
 
 @contextmanager
 def gradient(workload: Workload) -> Iterator[Work]:
     with _oracle(workload) as (oracle, w):
-        rows, loss, blocks = oracle.rows, oracle.loss, oracle.map_blocks
-        yield lambda: clipped_gradient_sum(rows, loss, CLIPPING, w, blocks)
+        rows, loss = oracle.rows, oracle.loss
+        yield lambda: clipped_gradient_sum(rows, loss, CLIPPING, w)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import pickle
 
@@ -11,7 +12,7 @@ import pytest
 
 from dpglm import LogisticRegression, Ridge
 from dpglm.audit import Claim, Neighbours, audit, worst_neighbours
-from dpglm.audit.games import Game, Recording, Replay, pays_for_all
+from dpglm.audit.games import Recording, Replay, pays_for_all, play
 from dpglm.audit.guessing import choose_guess
 from dpglm.audit.neighbours import Table, captured, estimator_neighbours
 from dpglm.data.rows import DataSpec
@@ -146,7 +147,8 @@ def test_the_model_alone_shows_less_and_bugs_still():
 
 
 def observed(plan, first, seed, place=0):
-    return Game(worst_neighbours(plan)[place], True, plan).play(first, SeededNoise(seed))
+    pair, noise = worst_neighbours(plan)[place], SeededNoise(seed)
+    return play(plan, pair, noise, first=first, sees_all=True)
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -195,8 +197,8 @@ def test_fits_that_are_not_listened_to_go_on_as_always():
 
 def test_games_can_be_sent_to_other_processes():
     plan = plan_of()
-    game = pickle.loads(pickle.dumps(Game(worst_neighbours(plan)[0], True, plan)))
-    again = game.play(True, SeededNoise(3))
+    sent = functools.partial(play, plan, worst_neighbours(plan)[0], first=True, sees_all=True)
+    again = pickle.loads(pickle.dumps(sent))(SeededNoise(3))
     assert again[1] == observed(plan, True, 3)[1]
 
 

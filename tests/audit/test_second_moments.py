@@ -247,7 +247,7 @@ def test_a_gradient_that_is_clipped_before_the_basis_is_refuted():
     def before(oracle, declared, turned, v, clip):
         basis = bases[-1]
 
-        def clipped_too_soon(rows, loss, clipping, v, map_blocks):
+        def clipped_too_soon(rows, loss, clipping, v):
             return 20.0 * basis.T @ clipped_gradient_sum(oracle.rows, loss, clipping, basis @ v)
 
         planted = mock.patch.object(preconditioned_module, "clipped_gradient_sum", clipped_too_soon)

@@ -148,8 +148,8 @@ def test_noise_forgotten_in_the_choice_is_refuted():
 def test_losses_that_are_not_clipped_are_refuted():
     original = loss_choices.clipped_loss_sums
 
-    def unclipped(rows, loss, candidates, bounds, map_blocks):
-        return original(rows, loss, candidates, [1e300] * len(bounds), map_blocks)
+    def unclipped(rows, loss, candidates, bounds):
+        return original(rows, loss, candidates, [1e300] * len(bounds))
 
     with mock.patch.object(loss_choices, "clipped_loss_sums", unclipped):
         assert choice_attack(choosing_plan(), 300) > EPSILON

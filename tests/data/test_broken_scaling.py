@@ -66,4 +66,4 @@ def test_bounds_of_other_columns_are_refused():
         pytest.raises(ValueError, match="shape"),
         mock.patch.object(ColumnScaling, "clip", lambda self, X: X),
     ):
-        prepare._scaled(np.ones((4, 3)), scaling, False, map)
+        prepare._scaled(np.ones((4, 3)), scaling, False)

@@ -48,11 +48,11 @@ def test_derived_rows_are_those_that_prepare_rows_makes(row_norm):
     after = dataclasses.replace(SPEC, row_norm=row_norm)
     prepared, *_ = _parts(rows)
     expected = _parts(prepare_rows(prepared[:, ::-1] * 1.5, y, after, weights=weights))
-    with threads_over(rows.n_rows * rows.spec.n_columns) as threads:
-        for map_blocks in (map, threads):
-            found = _parts(derived_rows(rows, _mapped, after, map_blocks))
-            for one, other in zip(found, expected, strict=True):
-                np.testing.assert_array_equal(one, other)
+    for n_entries in (0, rows.n_rows * rows.spec.n_columns):
+        with threads_over(n_entries):
+            found = _parts(derived_rows(rows, _mapped, after))
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one, other)
     assert np.linalg.norm(found[0].astype(float), axis=1).max() <= row_norm
     assert (found[2] <= np.float32(np.hypot(row_norm, SPEC.intercept)) * (1 + 1e-6)).all()
 
@@ -67,8 +67,8 @@ def test_row_memory_is_reused_only_if_released_and_large_enough():
     narrow = dataclasses.replace(SPEC, n_features=7)
     derived_rows(rows, lambda block: block.features()[:, :7] * 2.0, narrow, overwrite=True)
     np.testing.assert_array_equal(X, before)
-    with threads_over(rows.n_rows * rows.spec.n_columns) as threads:
-        over = derived_rows(rows, _mapped, SPEC, threads, overwrite=True)
+    with threads_over(rows.n_rows * rows.spec.n_columns):
+        over = derived_rows(rows, _mapped, SPEC, overwrite=True)
     for one, other in zip(_parts(over), expected, strict=True):
         np.testing.assert_array_equal(one, other)
     # The rows were within their bounds, so they were the given array itself.

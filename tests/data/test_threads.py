@@ -11,7 +11,7 @@ from scipy import sparse
 from dpglm.data import rows as threads
 from dpglm.data.compiled import kernels
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.rows import DataSpec, threads_over
+from dpglm.data.rows import DataSpec, map_blocks, threads_over
 from dpglm.tables.encoding import ColumnScaling
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="processors are chosen on Linux only")
@@ -43,7 +43,7 @@ def _used(rows):
             both.wait()
         return np.array([float(len(block.targets))])
 
-    with threads_over(rows.n_rows * rows.spec.n_columns) as map_blocks:
+    with threads_over(rows.n_rows * rows.spec.n_columns):
         sums = [int(value[0]) for value in map_blocks(kernel, rows.blocks())]
     assert sums == [len(block.targets) for block in rows.blocks()]
     assert len(sums) > 2
@@ -83,7 +83,7 @@ def test_a_processor_that_was_taken_away_stops_nothing(rows, monkeypatch):
 @linux
 def test_the_calling_thread_stays_free(rows):
     before = os.sched_getaffinity(0)
-    with threads_over(rows.n_rows * rows.spec.n_columns) as map_blocks:
+    with threads_over(rows.n_rows * rows.spec.n_columns):
         list(map_blocks(lambda block: np.zeros(1), rows.blocks()))
     assert os.sched_getaffinity(0) == before
 
@@ -95,7 +95,7 @@ def test_an_error_in_a_block_is_raised(rows, monkeypatch):
         raise ZeroDivisionError("in a block")
 
     with (
-        threads_over(rows.n_rows * rows.spec.n_columns) as map_blocks,
+        threads_over(rows.n_rows * rows.spec.n_columns),
         pytest.raises(ZeroDivisionError, match="in a block"),
     ):
         list(map_blocks(kernel, rows.blocks()))
@@ -113,8 +113,8 @@ def test_prepared_rows_do_not_depend_on_threads(order, compiled, monkeypatch):
         ColumnScaling(np.full(20, -1.0), np.full(20, 1.5)),
     )
     alone = next(prepare_rows(X, X[:, 0], spec, scaling).blocks())
-    with threads.threads_over(X.size) as map_blocks:
-        together = next(prepare_rows(X, X[:, 0], spec, scaling, None, map_blocks).blocks())
+    with threads.threads_over(X.size):
+        together = next(prepare_rows(X, X[:, 0], spec, scaling).blocks())
     np.testing.assert_array_equal(together.features(), alone.features())
     np.testing.assert_array_equal(together.norms, alone.norms)
     assert (alone.norms <= 2.0 * (1.0 + 1e-14)).all()

@@ -212,7 +212,7 @@ def groups_cut_in_pieces():
     """As if a group's rows in two partitions were two groups."""
     honest = grouped_rows.GroupedRows.sum
 
-    def cut(self, kernel, map_blocks=None, shape=None):
+    def cut(self, kernel, shape=None):
         starts = self._starts
         middle = (starts[:-1] + starts[1:]) // 2
         pieces = GroupedRows(self._rows, np.unique(np.concatenate([starts, middle])), self._bound)

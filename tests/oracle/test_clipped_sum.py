@@ -9,6 +9,7 @@ import pytest
 import torch
 from scipy import sparse
 
+from dpglm.data import rows as data_rows
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec, Rows
 from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
@@ -113,16 +114,15 @@ def test_equals_the_definition(layout, dtype, loss, n_outputs, clipping):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_threads_and_serial_give_the_same_bits(layout):
-    from concurrent.futures import ThreadPoolExecutor
-
+def test_threads_and_serial_give_the_same_bits(layout, monkeypatch):
+    monkeypatch.setattr(data_rows, "cpu_count", lambda: 3)
     rng = np.random.default_rng(2)
     X, y = rng.normal(size=(20_000, 6)), rng.choice([-1, 1], 20_000)
     rows = make_rows(X, y, layout=layout, dtype="float32")
     w = rng.normal(size=7)
     serial = clipped_gradient_sum(rows, Logistic(), FlatClipping(0.5), w)
-    with ThreadPoolExecutor(3) as pool:
-        threaded = clipped_gradient_sum(rows, Logistic(), FlatClipping(0.5), w, pool.map)
+    with data_rows.threads_over(10**7):
+        threaded = clipped_gradient_sum(rows, Logistic(), FlatClipping(0.5), w)
     np.testing.assert_array_equal(serial, threaded)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -13,7 +14,7 @@ from sklearn.base import BaseEstimator
 
 from dpglm._calls import checked, stage
 from dpglm._validation import Array, check_integer, check_one_of, check_real
-from dpglm.audit.games import ChoiceLaw, Game, NoiseLaw, Recording, left_out, pays_for_all
+from dpglm.audit.games import ChoiceLaw, NoiseLaw, Recording, left_out, pays_for_all, play
 from dpglm.audit.guessing import choose_guess, first_unless_beaten, ratio_to
 from dpglm.audit.neighbours import Neighbours, estimator_neighbours, worst_neighbours
 from dpglm.audit.report import AuditReport, Claim, Observation, described
@@ -114,7 +115,7 @@ def audit(
         raise ValueError(f"target must be a plan, an estimator or a function, got {attacked!r}")
     elif not neighbours:
         raise ValueError(f"neighbours must be given for a function, got {neighbours!r}")
-    games = [Game(pair, sees_all and plan is not None, attacked) for pair in neighbours]
+    sees_all = sees_all and plan is not None
     if claim is None:
         if plan is None:
             raise ValueError("claim must be given for a function, got None")
@@ -129,26 +130,25 @@ def audit(
         return SeededNoise(int(state[0]))
 
     def played(
-        game: Game, count: int, advance: Callable[[int], None]
+        pair: Neighbours, count: int, advance: Callable[[int], None]
     ) -> tuple[list[Observation], list[Observation]]:
         """Run on the first and on the second data set."""
         both: tuple[list[Observation], list[Observation]] = [], []
         for seen, first in zip(both, (True, False), strict=True):
-            sources = [source() for _ in range(count)]
-            chunks = [sources[start : start + _CHUNK] for start in range(0, count, _CHUNK)]
-            for chunk in Parallel(n_jobs=n_jobs, return_as="generator")(
-                delayed(game.plays)(first, chunk) for chunk in chunks
-            ):
-                seen += chunk
-                advance(len(chunk))
+            run_once = functools.partial(play, attacked, pair, first=first, sees_all=sees_all)
+            # Tasks of several runs each, as single ones may take less time than their messages.
+            runs_of = Parallel(n_jobs=n_jobs, batch_size=_CHUNK, return_as="generator")
+            for observed in runs_of(delayed(run_once)(source()) for _ in range(count)):
+                seen.append(observed)
+                advance(1)
         return both
 
-    with stage("Runs of the attack", 2 * (len(games) * pilot_runs + runs)) as advance:
-        pilots = [played(game, pilot_runs, advance) for game in games]
+    with stage("Runs of the attack", 2 * (len(neighbours) * pilot_runs + runs)) as advance:
+        pilots = [played(pair, pilot_runs, advance) for pair in neighbours]
         guesses = [choose_guess(*pilot, claim, confidence, runs) for pilot in pilots]
         best = first_unless_beaten([guess.promise for guess in guesses])
-        guess, game = guesses[best], games[best]
-        bounds = guess.bounds(*played(game, runs, advance), confidence)
+        guess, pair = guesses[best], neighbours[best]
+        bounds = guess.bounds(*played(pair, runs, advance), confidence)
 
     found = max(bounds, key=lambda one: ratio_to(claim, one))
     words = repr(target) if plan is None else described(plan)
@@ -158,9 +158,9 @@ def audit(
     return AuditReport(
         target=words,
         claim=claim,
-        release="all" if game.sees_all else "model",
+        release="all" if sees_all else "model",
         method=guess.score.name,
-        neighbours=game.neighbours.name,
+        neighbours=pair.name,
         runs=runs,
         pilot_runs=pilot_runs,
         confidence=confidence,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, final
@@ -283,12 +283,18 @@ def pays_for_all(plan: Plan) -> bool:
     return plan.method.releases_iterates and not is_secret
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Game:
-    """A mechanism and two data sets; the attacker sees all releases, or the result only.
+def play(
+    mechanism: Plan | Callable[[Any], ArrayLike],
+    neighbours: Neighbours,
+    noise: NoiseSource,
+    *,
+    first: bool,
+    sees_all: bool,
+) -> Observation:
+    """Run once on the first or the second data set; return what the attacker observes.
 
-    The mechanism is a plan, or a function from rows to an array, which draws its own noise.
+    The mechanism is a plan, or a function from rows to an array, which draws its own noise. The
+    attacker sees all releases of a plan, or the result only.
 
     An attacker who sees all releases and knows both data sets can compute their likelihood ratio. A
     run is recorded on one data set and replayed on the other: every release is set to the recorded
@@ -299,39 +305,28 @@ class Game:
     A model that a replay does not reproduce to the last bit was not made from releases alone; that
     settles which data set it was.
     """
-
-    neighbours: Neighbours
-    sees_all: bool
-    mechanism: Plan | Callable[[Any], ArrayLike]
-
-    def plays(self, first: bool, sources: Sequence[NoiseSource]) -> list[Observation]:
-        """Run with each source of noise on the first or the second data set."""
-        return [self.play(first, source) for source in sources]
-
-    def play(self, first: bool, noise: NoiseSource) -> Observation:
-        """Run once on the first or the second data set."""
-        plan, sides = self.mechanism, (self.neighbours.first, self.neighbours.second)
-        own, other = sides if first else sides[::-1]
-        if not isinstance(plan, Plan):
-            return np.ravel(np.asarray(plan(own), dtype=np.float64)), None
-        if not self.sees_all:
-            return run(plan, own, noise).w.ravel(), None
-        recording = Recording(noise)
-        w = run(plan, own, recording).w
-        values = np.concatenate([*(one.value.ravel() for one in recording.releases), w.ravel()])
-        laws = [release.law for release in recording.releases]
-        if any(release.sampling_rate < 1.0 for release in recording.releases):
-            # About a secret sample, so that the law on these rows is another one.
-            laws = recording.laws(plan, own)[0]
-        elsewhere, w_elsewhere = recording.laws(plan, other)
-        if len(elsewhere) < len(laws) or not np.array_equal(w, w_elsewhere):
-            return values, _CERTAIN if first else -_CERTAIN
-        pairs = zip(laws, elsewhere, strict=True) if first else zip(elsewhere, laws, strict=True)
-        ratios = (
-            _log_ratio(release, *pair, plan.adjacency)
-            for release, pair in zip(recording.releases, pairs, strict=True)
-        )
-        return values, float(sum(ratios))
+    sides = neighbours.first, neighbours.second
+    own, other = sides if first else sides[::-1]
+    if not isinstance(mechanism, Plan):
+        return np.ravel(np.asarray(mechanism(own), dtype=np.float64)), None
+    if not sees_all:
+        return run(mechanism, own, noise).w.ravel(), None
+    recording = Recording(noise)
+    w = run(mechanism, own, recording).w
+    values = np.concatenate([*(one.value.ravel() for one in recording.releases), w.ravel()])
+    laws = [release.law for release in recording.releases]
+    if any(release.sampling_rate < 1.0 for release in recording.releases):
+        # About a secret sample, so that the law on these rows is another one.
+        laws = recording.laws(mechanism, own)[0]
+    elsewhere, w_elsewhere = recording.laws(mechanism, other)
+    if len(elsewhere) < len(laws) or not np.array_equal(w, w_elsewhere):
+        return values, _CERTAIN if first else -_CERTAIN
+    pairs = zip(laws, elsewhere, strict=True) if first else zip(elsewhere, laws, strict=True)
+    ratios = (
+        _log_ratio(release, *pair, mechanism.adjacency)
+        for release, pair in zip(recording.releases, pairs, strict=True)
+    )
+    return values, float(sum(ratios))
 
 
 def _log_ratio(release: Released, first: Law, second: Law, adjacency: Adjacency) -> float:

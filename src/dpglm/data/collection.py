@@ -19,7 +19,7 @@ from dpglm.data.compiled.kernels import row_by_row_product
 from dpglm.data.groups import GroupedRows, Groups
 from dpglm.data.memory import ArrayRows
 from dpglm.data.prepare import Matrix, backend, largest_norm, prepare_rows
-from dpglm.data.rows import SERIAL, BlockMap, DataSpec, FloatType, Rows, threads_over
+from dpglm.data.rows import DataSpec, FloatType, Rows, threads_over
 from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.encoding import ColumnScaling
 from dpglm.tables.given import as_floats, as_offset
@@ -111,7 +111,6 @@ class Preparation:
         y: NDArray[Any],
         weights: Any,
         where: NDArray[np.bool_] | None = None,
-        map_blocks: BlockMap = SERIAL,
     ) -> Rows:
         """Prepare rows with targets, and weights of their own or None.
 
@@ -127,7 +126,7 @@ class Preparation:
             factors = _at(where, np.ones(len(y)) if factors is None else factors, [0.0])
         if factors is not None:
             weights = factors if weights is None else factors * weights
-        return prepare_rows(X, targets, self.spec, self.scaling, weights, map_blocks)
+        return prepare_rows(X, targets, self.spec, self.scaling, weights)
 
 
 def _at(where: NDArray[np.bool_], values: NDArray[Any], others: list[Any]) -> NDArray[Any]:
@@ -336,8 +335,8 @@ class MatrixRows(Collection):
     def prepared(self, how: Preparation) -> Rows:
         X = self._X.astype(how.spec.dtype, copy=False)
         X = sparse.csr_array(X) if sparse.issparse(X) else X
-        with threads_over(math.prod(X.shape)) as map_blocks:
-            rows = how.rows(X, self._y, self._weights, self._where, map_blocks)
+        with threads_over(math.prod(X.shape)):
+            rows = how.rows(X, self._y, self._weights, self._where)
         if self._starts is None:
             return rows
         assert isinstance(rows, ArrayRows)

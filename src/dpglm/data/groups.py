@@ -22,15 +22,14 @@ from dpglm._validation import check_integer, finite
 from dpglm.data.memory import ArrayRows
 from dpglm.data.prepare import derived_rows
 from dpglm.data.rows import (
-    SERIAL,
     AnyArrays,
     Block,
-    BlockMap,
     DataSpec,
     Floats,
     Kernel,
     Rows,
     compensated_sum,
+    map_blocks,
 )
 from dpglm.data.sampled import SampledBlock, on_grid, sampled_rows
 from dpglm.exceptions import NearIdsWarning, PlanMismatchError
@@ -409,10 +408,8 @@ class GroupedRows(Rows):
     def blocks(self) -> Iterator[Block]:
         return self._rows.blocks()
 
-    def map_native(
-        self, function: Callable[[Block], Any], map_blocks: BlockMap = SERIAL
-    ) -> Iterable[Any]:
-        return self._rows.map_native(function, map_blocks)
+    def map_native(self, function: Callable[[Block], Any]) -> Iterable[Any]:
+        return self._rows.map_native(function)
 
     def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> GroupedRows:
         positions, starts = rows_of(self._starts, indices)
@@ -421,19 +418,15 @@ class GroupedRows(Rows):
     def clip_entries(self, bound: float) -> GroupedRows:
         return GroupedRows(self._rows.clip_entries(bound), self._starts, self._bound, self._step)
 
-    def sum(
-        self, kernel: Kernel, map_blocks: BlockMap = SERIAL, shape: tuple[int, ...] | None = None
-    ) -> NDArray[np.float64]:
+    def sum(self, kernel: Kernel, shape: tuple[int, ...] | None = None) -> NDArray[np.float64]:
         """Add up a kernel's sums over groups, each clipped to the bound."""
         shape = self.spec.coefficient_shape if shape is None else shape
         size = int(np.prod(shape))
-        total = compensated_sum(self.batch_sums(kernel, size, map_blocks), np.zeros(size))
+        total = compensated_sum(self.batch_sums(kernel, size), np.zeros(size))
         self.watch.check()
         return total.reshape(shape)
 
-    def batch_sums(
-        self, kernel: Kernel, size: int, map_blocks: BlockMap = SERIAL
-    ) -> Iterator[NDArray[np.float64]]:
+    def batch_sums(self, kernel: Kernel, size: int) -> Iterator[NDArray[np.float64]]:
         """Return the bounded sums over batches of groups, of ``size`` numbers each."""
         bound, step, intercept = self._bound, self._step, self.spec.intercept
         if bound is None:
@@ -525,7 +518,6 @@ def _(
     rows: GroupedRows,
     function: Callable[[Block], Any],
     spec: DataSpec,
-    map_blocks: BlockMap = SERIAL,
     overwrite: bool = False,
 ) -> Rows:
-    return rows.alike(derived_rows(rows._rows, function, spec, map_blocks, overwrite))
+    return rows.alike(derived_rows(rows._rows, function, spec, overwrite))

@@ -25,7 +25,7 @@ from dpglm._validation import (
 from dpglm.data.compiled.kernels import SlopeRule, row_by_row_product
 from dpglm.data.memory import SPARSE_BLOCK_ROWS, ArrayRows
 from dpglm.data.prepare import derived_rows, prepare_rows
-from dpglm.data.rows import SERIAL, Block, BlockMap, DataSpec, Floats, FloatType, Rows
+from dpglm.data.rows import Block, DataSpec, Floats, FloatType, Rows
 from dpglm.data.sampled import SeenRows
 
 # Affine maps that are learned from releases, and their inverse for coefficients.
@@ -61,12 +61,7 @@ class RowMap:
         check_bools(self)
 
     def apply(
-        self,
-        rows: Rows,
-        spec: DataSpec,
-        row_by_row: bool,
-        map_blocks: BlockMap = SERIAL,
-        overwrite: bool = False,
+        self, rows: Rows, spec: DataSpec, row_by_row: bool, *, overwrite: bool = False
     ) -> Rows:
         """Map rows for training: dense, in the same order, with the same targets and weights.
 
@@ -79,8 +74,6 @@ class RowMap:
         row_by_row : bool
             Whether the rounding of a row must not depend on its position, as under ``add_remove``,
             where another row shifts all others; slower for a matrix.
-        map_blocks : callable, optional
-            ``map``, or a parallel one that keeps the order.
         overwrite : bool, default=False
             Whether the rows' memory may be overwritten; see ``derived_rows``.
 
@@ -99,7 +92,7 @@ class RowMap:
                 _lengthen(X, spec.row_norm)
             return X
 
-        return derived_rows(rows, mapped, spec, map_blocks, overwrite)
+        return derived_rows(rows, mapped, spec, overwrite)
 
     def transform(self, X: Floats, row_by_row: bool = False) -> Floats:
         """Map rows, an array or a tensor, without bounding their norms; see ``apply``."""

@@ -23,7 +23,7 @@ from threadpoolctl import ThreadpoolController
 from dpglm.data.compiled.kernels import arithmetic
 from dpglm.data.groups import GroupedRows
 from dpglm.data.prepare import derived_rows
-from dpglm.data.rows import SERIAL, Block, BlockMap, DataSpec, Kernel, Rows, two_sum
+from dpglm.data.rows import Block, DataSpec, Kernel, Rows, two_sum
 from dpglm.data.sampled import sampled_rows
 from dpglm.exceptions import PlanMismatchError
 from dpglm.privacy.budget import Unit
@@ -397,10 +397,8 @@ class DaskRows(Rows):
         )
         return DaskRows.of(self.workers, partitions, self._of_chosen, spec)
 
-    def sum(
-        self, kernel: Kernel, map_blocks: BlockMap = SERIAL, shape: tuple[int, ...] | None = None
-    ) -> NDArray[np.float64]:
-        """Add up a kernel's arrays over the blocks of each partition; ``map_blocks`` is not used.
+    def sum(self, kernel: Kernel, shape: tuple[int, ...] | None = None) -> NDArray[np.float64]:
+        """Add up a kernel's arrays over the blocks of each partition.
 
         The kernel must be a closure over public values that can be pickled. The error of the
         result is at most ``u |sum| + gamma_k**2 sum |parts|``, k = b + 30, with b the most blocks
@@ -482,7 +480,6 @@ def _(
     rows: DaskRows,
     function: Callable[[Block], Any],
     spec: DataSpec,
-    map_blocks: BlockMap = SERIAL,
     overwrite: bool = False,
 ) -> DaskRows:
     # A partition is never written to: a task may be run again.

@@ -15,15 +15,7 @@ from scipy import sparse
 from dpglm._validation import like, namespace, rounded_up
 from dpglm.data.compiled import kernels
 from dpglm.data.memory import ArrayRows
-from dpglm.data.rows import (
-    SERIAL,
-    Block,
-    BlockMap,
-    DataSpec,
-    Floats,
-    FloatType,
-    Rows,
-)
+from dpglm.data.rows import Block, DataSpec, Floats, FloatType, Rows, map_blocks
 from dpglm.tables.encoding import ColumnScaling, LinearUnits
 
 # Backends for the objects of other packages; each is loaded when it is first needed.
@@ -69,7 +61,6 @@ def prepare_rows(
     spec: DataSpec,
     scaling: ColumnScaling | None = None,
     weights: Floats | None = None,
-    map_blocks: BlockMap = SERIAL,
 ) -> Rows:
     """Make rows satisfy the bounds of ``spec``; ``X`` is copied only if need be.
 
@@ -91,7 +82,7 @@ def prepare_rows(
         norms, is_new = _norms(X), False
     elif isinstance(X, np.ndarray):
         given = _in_order(X)
-        X, norms = _scaled(given, scaling, spec.centers_columns, map_blocks)
+        X, norms = _scaled(given, scaling, spec.centers_columns)
         is_new = X is not given
     else:
         is_new = scaling is not None
@@ -106,7 +97,6 @@ def derived_rows(
     rows: Rows,
     function: Callable[[Block], Any],
     spec: DataSpec,
-    map_blocks: BlockMap = SERIAL,
     overwrite: bool = False,
 ) -> Rows:
     """Replace rows by a function of each, keeping targets and weights, block by block.
@@ -125,7 +115,7 @@ def derived_rows(
 
     X, start = np.empty((0, spec.n_features), spec.dtype), 0
     facts: list[list[Any]] = []
-    for part, *of_part in rows.map_native(derive, map_blocks):
+    for part, *of_part in rows.map_native(derive):
         if not start:
             xp, shape = namespace(part), (rows.n_rows, spec.n_features)
             if overwrite and isinstance(rows, ArrayRows):
@@ -142,7 +132,7 @@ def derived_rows(
 
 
 def _scaled(
-    X: Floats, scaling: ColumnScaling | None, centered: bool, map_blocks: BlockMap
+    X: Floats, scaling: ColumnScaling | None, centered: bool
 ) -> tuple[Floats, NDArray[np.float64]]:
     """Return NumPy's rows after the scaling, in a new array if there is one, and their norms."""
     step = max(1, _CHUNK_ENTRIES[True] // X.shape[1])

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, final
 
@@ -370,11 +371,6 @@ R = TypeVar("R")
 Kernel: TypeAlias = Callable[[Block], NDArray[np.float64]]
 
 
-BlockMap: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
-"""Applies a function to blocks, or other parts of rows, in order, perhaps on threads."""
-SERIAL: BlockMap = map
-
-
 @final
 @dataclass(frozen=True)
 class AnyArrays:
@@ -445,9 +441,7 @@ class Rows(abc.ABC):
         """All rows, in order, in parts that are in memory."""
         yield self
 
-    def map_native(
-        self, function: Callable[[Block], Any], map_blocks: BlockMap = SERIAL
-    ) -> Iterable[Any]:
+    def map_native(self, function: Callable[[Block], Any]) -> Iterable[Any]:
         """Apply a function of any arrays to blocks in the rows' own storage, in order."""
         yield from map_blocks(function, self.blocks())
         self.watch.check()
@@ -467,9 +461,7 @@ class Rows(abc.ABC):
     def clip_entries(self, bound: float) -> Rows:
         """Clip every entry to [-bound, bound], except in the intercept column."""
 
-    def sum(
-        self, kernel: Kernel, map_blocks: BlockMap = SERIAL, shape: tuple[int, ...] | None = None
-    ) -> NDArray[np.float64]:
+    def sum(self, kernel: Kernel, shape: tuple[int, ...] | None = None) -> NDArray[np.float64]:
         """Add up a kernel's arrays, by default of the parameter's shape, in the blocks' order.
 
         The error of the result is at most ``u |sum| + gamma_m**2 sum |parts|`` for m blocks,
@@ -509,27 +501,37 @@ _PARALLEL_ENTRIES = 1 << 20
 _MOST_BLOCKS_EACH = 8
 _MOST_BLOCKS = 32
 """In memory at a time where blocks are read from files, but at least one for each thread."""
+_MAP: ContextVar[Callable[..., Iterable[Any]]] = ContextVar("dpglm_map_blocks", default=map)
+
+
+def map_blocks(function: Callable[[T], R], blocks: Iterable[T]) -> Iterable[R]:
+    """Apply a function to parts of rows, in order; on threads within ``threads_over``."""
+    return _MAP.get()(function, blocks)
 
 
 @contextlib.contextmanager
-def threads_over(n_entries: int) -> Iterator[BlockMap]:
-    """Threads over parts of ``n_entries``, each with a single-threaded BLAS, where that pays."""
+def threads_over(n_entries: int) -> Iterator[None]:
+    """Map blocks of ``n_entries`` on threads, each with a single-threaded BLAS, where that pays."""
     threads = cpu_count() if n_entries >= _PARALLEL_ENTRIES else 1  # Counting reads files.
     if threads == 1:
-        yield SERIAL
+        yield
         return
     with (
         ThreadPoolExecutor(threads, "dpglm", _stay_on_one_of, (_processors(threads),)) as pool,
         threadpool_limits(1, user_api="blas"),
     ):
 
-        def map_blocks(kernel: Callable[[T], R], blocks: Iterable[T]) -> Iterator[R]:
+        def map_on_threads(kernel: Callable[[T], R], blocks: Iterable[T]) -> Iterator[R]:
             remaining = iter(blocks)
             each = max(1, min(_MOST_BLOCKS_EACH, _MOST_BLOCKS // threads))
             while wave := list(itertools.islice(remaining, threads * each)):
                 yield from _on_threads(pool, threads, kernel, wave)
 
-        yield map_blocks
+        token = _MAP.set(map_on_threads)
+        try:
+            yield
+        finally:
+            _MAP.reset(token)
 
 
 def _processors(threads: int) -> Iterator[int]:

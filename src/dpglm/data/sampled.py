@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpglm.data.compiled import kernels
-from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, DataSpec, Floats, Kernel, Rows
+from dpglm.data.rows import AnyArrays, Block, DataSpec, Floats, Kernel, Rows
 from dpglm.privacy.budget import Unit
 
 # In units of a grid's step: numbers around it are one step apart.
@@ -102,15 +102,11 @@ class SeenRows(Rows):
     def blocks(self) -> Iterator[Block]:
         return map(self._seen, self._rows.blocks())
 
-    def map_native(
-        self, function: Callable[[Block], Any], map_blocks: BlockMap = SERIAL
-    ) -> Iterable[Any]:
+    def map_native(self, function: Callable[[Block], Any]) -> Iterable[Any]:
         seen = self._seen
-        return self._rows.map_native(lambda block: function(seen(block)), map_blocks)
+        return self._rows.map_native(lambda block: function(seen(block)))
 
-    def sum(
-        self, kernel: Kernel, map_blocks: BlockMap = SERIAL, shape: tuple[int, ...] | None = None
-    ) -> NDArray[np.float64]:
+    def sum(self, kernel: Kernel, shape: tuple[int, ...] | None = None) -> NDArray[np.float64]:
         """Add up as the rows behind do it, so where they are."""
         seen = self._seen
 
@@ -121,7 +117,7 @@ class SeenRows(Rows):
         if isinstance(kernel, AnyArrays) and not self._on_host:
             marked = AnyArrays(block_sum, kernel.apart)
         shape = self.spec.coefficient_shape if shape is None else shape
-        return self._rows.sum(marked, map_blocks, shape)
+        return self._rows.sum(marked, shape)
 
     def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> SeenRows:
         rows = self._rows

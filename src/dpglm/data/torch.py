@@ -60,17 +60,7 @@ from dpglm._validation import as_host, like, namespace
 from dpglm.data.collection import NO_TARGETS, Collection, MatrixRows, Preparation
 from dpglm.data.memory import BLOCK_ROWS as HOST_BLOCK_ROWS
 from dpglm.data.memory import RUN_ROWS, ArrayRows
-from dpglm.data.rows import (
-    SERIAL,
-    AnyArrays,
-    Block,
-    BlockMap,
-    DataSpec,
-    FloatType,
-    Kernel,
-    Rows,
-    compensated_sum,
-)
+from dpglm.data.rows import AnyArrays, Block, DataSpec, FloatType, Kernel, Rows, compensated_sum
 from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.cells import NUMBER_KINDS, check_finite
 from dpglm.tables.given import as_column, as_floats, as_offset, as_weights
@@ -109,9 +99,7 @@ class TensorRows(Rows):
     def on_host(self) -> ArrayRows:
         return _dense(self._X, self._y, self._norms, self.spec, self._weights)
 
-    def map_native(
-        self, function: Callable[[Block], Any], map_blocks: BlockMap = SERIAL
-    ) -> Iterator[Any]:
+    def map_native(self, function: Callable[[Block], Any]) -> Iterator[Any]:
         # Without threads: one thread keeps a device's stream busy.
         return map(function, self._blocks_on_device())
 
@@ -125,15 +113,13 @@ class TensorRows(Rows):
         X = namespace(self._X).clip(self._X, -bound, bound)
         return TensorRows(X, self._y, self._norms, self.spec, self._weights)
 
-    def sum(
-        self, kernel: Kernel, map_blocks: BlockMap = SERIAL, shape: tuple[int, ...] | None = None
-    ) -> NDArray[np.float64]:
+    def sum(self, kernel: Kernel, shape: tuple[int, ...] | None = None) -> NDArray[np.float64]:
         """Add up as ``Rows.sum`` does, on the device if the kernel works there.
 
         Rows in the host's memory, which NumPy shares, are added up as those of ``ArrayRows`` are.
         """
         if not isinstance(kernel, AnyArrays) or _is_host(self._X.device):
-            return super().sum(kernel, map_blocks, shape)
+            return super().sum(kernel, shape)
         xp = namespace(self._X)
         shape = self.spec.coefficient_shape if shape is None else shape
         zero = xp.zeros(shape, dtype=xp.float64, device=self._X.device)

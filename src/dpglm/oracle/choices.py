@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dpglm._validation import Array, finite, namespace, weighted
 from dpglm.data.compiled.kernels import row_by_row_product
 from dpglm.data.prepare import row_lengths
-from dpglm.data.rows import LARGEST, SMALLEST, AnyArrays, Block, DataSpec, Kernel
+from dpglm.data.rows import LARGEST, SMALLEST, AnyArrays, Block, DataSpec, Kernel, map_blocks
 from dpglm.oracle.clipping import Clipping
 from dpglm.oracle.counts import centered_rows, counted
 from dpglm.oracle.gradients import (
@@ -95,7 +95,7 @@ def choose_coordinate(
             return block.weighted_sum(slopes)
 
     shift = np.clip(offset, -offset_bound, offset_bound)
-    gradient = (oracle.rows.sum(AnyArrays(block_sum), oracle.map_blocks) + shift).ravel()
+    gradient = (oracle.rows.sum(AnyArrays(block_sum)) + shift).ravel()
     # Moving along e_j changes the loss by gradient_j, along -e_j by its negative.
     scores = np.concatenate([gradient, -gradient])
     bound = slope_clip * largest_entry(spec) * spec.weight_bound
@@ -161,7 +161,7 @@ def choose_shortest_gradient(
     largest = declared.magnitude
     scores = np.empty(len(candidates))
     for j, (w, shift) in enumerate(zip(candidates, shifts, strict=True)):
-        total = clipped_gradient_sum(oracle.rows, oracle.loss, clipping, w, oracle.map_blocks)
+        total = clipped_gradient_sum(oracle.rows, oracle.loss, clipping, w)
         # A shift that overflowed is public, and counts as the largest score.
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             scores[j] = np.fmin(np.linalg.norm((total + shift).ravel()), largest)
@@ -213,7 +213,6 @@ def choose_least_loss(
         oracle.loss.value if loss is None else loss,
         candidates,
         [bound] * len(candidates),
-        oracle.map_blocks,
     )
     return oracle.curator.release(
         declared, Bounded(sums, 0.5 * bound * oracle.rows.spec.weight_bound)
@@ -259,7 +258,7 @@ def choose_least_generalized(
     """
     spec = oracle.rows.spec
     most = spec.n_rows * spec.weight_bound
-    sums = clipped_loss_sums(oracle.rows, oracle.loss.value, candidates, bounds, oracle.map_blocks)
+    sums = clipped_loss_sums(oracle.rows, oracle.loss.value, candidates, bounds)
     scores = np.concatenate([[most * public_loss], sums + most * np.array(penalties)])
     moves = [0.0]
     for bound, penalty in zip(bounds, penalties, strict=True):
@@ -429,6 +428,6 @@ def _by_row(oracle: Oracle, function: Kernel, shape: tuple[int, ...]) -> Array:
     def of_counted(block: Block) -> Array:
         return function(block)[..., counted(block) > 0.0]
 
-    parts = list(oracle.map_blocks(of_counted, oracle.rows.blocks()))
+    parts = list(map_blocks(of_counted, oracle.rows.blocks()))
     oracle.rows.watch.check()
     return np.concatenate([np.empty((*shape, 0)), *parts], axis=-1)

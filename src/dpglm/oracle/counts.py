@@ -295,8 +295,8 @@ def noisy_tables(
         # The contributions of groups are clipped with their weights.
         kernel = AnyArrays(lambda block: weights * block_sums(block), apart=True)
         return sums.noisy(oracle, declared, kernel)
-    over_blocks, bound = oracle.over_blocks(block_sums, sums.size), sums.of_row(oracle.rows.spec)
-    return oracle.noisy_sum(declared, lambda rows: weights * over_blocks(rows), bound)
+    size, bound = (sums.size,), sums.of_row(oracle.rows.spec)
+    return oracle.noisy_sum(declared, lambda rows: weights * rows.sum(block_sums, size), bound)
 
 
 def table_sum(tables: tuple[Cells, ...]) -> RowSum:

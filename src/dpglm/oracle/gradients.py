@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpglm._validation import Array, finite, weighted
 from dpglm.data.compiled.kernels import SlopeRule
 from dpglm.data.memory import BLOCK_ROWS, RUN_ROWS, SPARSE_BLOCK_ROWS
-from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, DataSpec, Floats, Kernel, Rows
+from dpglm.data.rows import AnyArrays, Block, DataSpec, Floats, Rows
 from dpglm.data.sampled import grid_step, sampled_rows
 from dpglm.oracle.clipping import AutomaticClipping, BalancedClipping, Clipping, FlatClipping
 from dpglm.oracle.rounding import MOST_ROWS, UNIT, RowSum
@@ -73,9 +73,7 @@ V = TypeVar("V")
 R = TypeVar("R")
 
 
-def clipped_gradient_sum(
-    rows: Rows, loss: Loss, clipping: Clipping, w: Array, map_blocks: BlockMap = SERIAL
-) -> Array:
+def clipped_gradient_sum(rows: Rows, loss: Loss, clipping: Clipping, w: Array) -> Array:
     """Sum of the rows' clipped gradients at ``w``. Private.
 
     A row's gradient is its slope times the row, so its norm is the product of two norms and
@@ -98,7 +96,7 @@ def clipped_gradient_sum(
             slopes = weighted(slopes, block.weights)
         return block.weighted_sum(slopes)
 
-    return rows.sum(AnyArrays(block_sum, apart=True), map_blocks)
+    return rows.sum(AnyArrays(block_sum, apart=True))
 
 
 def clipped_slopes(block: Block, loss: Loss, clipping: Clipping, w: Array) -> Floats:
@@ -119,7 +117,6 @@ class Oracle:
     rows: Rows
     known_loss: Loss | None
     curator: Curator
-    map_blocks: BlockMap = SERIAL
     kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -138,7 +135,7 @@ class Oracle:
 
         Privacy: its releases go through the same curator; all other rows contribute nothing.
         """
-        return Oracle(self.rows.part(indices), self.known_loss, self.curator, self.map_blocks)
+        return Oracle(self.rows.part(indices), self.known_loss, self.curator)
 
     def noisy_sum(
         self,
@@ -180,10 +177,6 @@ class Oracle:
             declared.sampling_rate * self.rows.spec.n_rows
         )
 
-    def over_blocks(self, kernel: Kernel, size: int) -> Callable[[Rows], Array]:
-        """Return the function that sums a kernel's arrays of shape (size,) over the blocks."""
-        return lambda rows: rows.sum(kernel, self.map_blocks, (size,))
-
     def entered(self, declared: AnyRelease, bound: float) -> Rows:
         """Return the rows that enter a release: all, or a fresh Poisson sample. Private.
 
@@ -200,7 +193,7 @@ class Oracle:
         """Release the mean clipped gradient at the public ``w`` (``gradient_release``)."""
 
         def kernel(rows: Rows) -> Array:
-            return clipped_gradient_sum(rows, self.loss, clipping, w, self.map_blocks)
+            return clipped_gradient_sum(rows, self.loss, clipping, w)
 
         return self.noisy_mean(declared, kernel, clipping.bound * self.rows.spec.weight_bound)
 
@@ -236,7 +229,7 @@ def part_oracles(oracle: Oracle, parts: Sequence[NDArray[np.intp]]) -> tuple[Ora
         raise ValueError("parts must be disjoint, but some row is in more than one place")
     curators = oracle.curator.parts(len(parts))
     return tuple(
-        Oracle(oracle.rows.part(indices), oracle.known_loss, curator, oracle.map_blocks)
+        Oracle(oracle.rows.part(indices), oracle.known_loss, curator)
         for indices, curator in zip(parts, curators, strict=True)
     )
 
@@ -251,7 +244,6 @@ def clipped_difference_sum(
     bound: float,
     w: Array,
     anchor: Array,
-    map_blocks: BlockMap = SERIAL,
 ) -> Array:
     """Sum over rows of the clipped gradient at ``w`` minus that at ``anchor``, clipped. Private.
 
@@ -275,7 +267,7 @@ def clipped_difference_sum(
             slopes = weighted(slopes, block.weights)
         return block.weighted_sum(slopes)
 
-    return rows.sum(AnyArrays(block_sum), map_blocks)
+    return rows.sum(AnyArrays(block_sum))
 
 
 def noisy_difference(
@@ -292,9 +284,7 @@ def noisy_difference(
     """
 
     def kernel(rows: Rows) -> Array:
-        return clipped_difference_sum(
-            rows, oracle.loss, clipping, bound, w, anchor, oracle.map_blocks
-        )
+        return clipped_difference_sum(rows, oracle.loss, clipping, bound, w, anchor)
 
     return oracle.noisy_mean(declared, kernel, bound * oracle.rows.spec.weight_bound)
 
@@ -335,7 +325,7 @@ def locally_noised_gradient(
     each device has to draw its own.
     """
     spec = oracle.rows.spec
-    total = clipped_gradient_sum(oracle.rows, oracle.loss, clipping, w, oracle.map_blocks)
+    total = clipped_gradient_sum(oracle.rows, oracle.loss, clipping, w)
     messages = Bounded((total, spec.n_rows), clipping.bound * spec.weight_bound)
     return oracle.curator.release(declared, messages) / spec.n_rows
 
@@ -352,7 +342,6 @@ def clipped_loss_sums(
     loss: RowLoss,
     candidates: Sequence[Array],
     bounds: Sequence[float],
-    map_blocks: BlockMap = SERIAL,
 ) -> Array:
     """Sum the rows' losses for each candidate, clipped to [0, bound] for its bound. Private.
 
@@ -367,7 +356,7 @@ def clipped_loss_sums(
             sums[j] = _weighted_sum(_clipped(_losses(loss, block, w), 0.0, bound), block)
         return sums
 
-    return rows.sum(block_sums, map_blocks, (len(candidates),))
+    return rows.sum(block_sums, (len(candidates),))
 
 
 def loss_rounding(spec: DataSpec, bound: float) -> float:
@@ -420,11 +409,11 @@ def noisy_loss(
         return np.array([_weighted_sum(centred, block)])
 
     half = 0.5 * bound * oracle.rows.spec.weight_bound
-    return float(oracle.noisy_sum(declared, oracle.over_blocks(block_sum, 1), half)[0])
+    return float(oracle.noisy_sum(declared, lambda rows: rows.sum(block_sum, (1,)), half)[0])
 
 
 def clipped_loss_difference_sum(
-    rows: Rows, loss: RowLoss, bound: float, w: Array, anchor: Array, map_blocks: BlockMap = SERIAL
+    rows: Rows, loss: RowLoss, bound: float, w: Array, anchor: Array
 ) -> Array:
     """Sum over rows of the loss at ``w`` minus that at ``anchor``, clipped; shape (1,). Private.
 
@@ -438,7 +427,7 @@ def clipped_loss_difference_sum(
             differences = _losses(loss, block, w) - _losses(loss, block, anchor)
         return np.array([_weighted_sum(_clipped(differences, -bound, bound), block)])
 
-    return rows.sum(block_sum, map_blocks, (1,))
+    return rows.sum(block_sum, (1,))
 
 
 def loss_difference_sum(bound: float) -> RowSum:
@@ -456,9 +445,7 @@ def noisy_loss_difference(
     """Release the sum of clipped loss differences; negative where ``w`` seems better."""
 
     def kernel(rows: Rows) -> Array:
-        return clipped_loss_difference_sum(
-            rows, oracle.loss.value, bound, w, anchor, oracle.map_blocks
-        )
+        return clipped_loss_difference_sum(rows, oracle.loss.value, bound, w, anchor)
 
     return float(oracle.noisy_sum(declared, kernel, bound * oracle.rows.spec.weight_bound)[0])
 

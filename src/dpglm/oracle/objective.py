@@ -11,7 +11,7 @@ import numpy as np
 
 from dpglm._validation import Array
 from dpglm.data.memory import BLOCK_ROWS, SPARSE_BLOCK_ROWS
-from dpglm.data.rows import SERIAL, BlockMap, DataSpec, Rows
+from dpglm.data.rows import DataSpec, Rows
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.oracle.rounding import UNIT, target_size
@@ -120,11 +120,10 @@ class Objective:
         clipping: FlatClipping,
         curvature: float,
         terms: Terms,
-        map_blocks: BlockMap = SERIAL,
         share: float = 1.0,
     ) -> None:
         self.rows, self.loss, self.clipping, self.terms = rows, loss, clipping, terms
-        self._map_blocks, self._share = map_blocks, share
+        self._share = share
         self.accuracy = Accuracy(
             data=rows.spec,
             n_rows=rows.n_rows * share,
@@ -139,7 +138,7 @@ class Objective:
 
     def gradient(self, w: Array) -> Array:
         """Gradient of the smooth part, up to ``accuracy.gradient(|w|)``."""
-        g = clipped_gradient_sum(self.rows, self.loss, self.clipping, w, self._map_blocks)
+        g = clipped_gradient_sum(self.rows, self.loss, self.clipping, w)
         return self._share * g + _columns(self.terms.ridge, w) * w + self.terms.linear
 
     def prox(self, w: Array, step: float) -> Array:

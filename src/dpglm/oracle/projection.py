@@ -190,7 +190,7 @@ def noisy_projected_gradient(
     """
 
     def kernel(rows: Rows) -> Array:
-        total = clipped_gradient_sum(rows, oracle.loss, clipping, w, oracle.map_blocks)
+        total = clipped_gradient_sum(rows, oracle.loss, clipping, w)
         return matrix.project(total.ravel())
 
     return oracle.noisy_mean(declared, kernel, clipping.bound * oracle.rows.spec.weight_bound)
@@ -258,7 +258,7 @@ def noisy_preconditioned_gradient(
 
     def kernel(_: Rows) -> Array:
         rows = turned.bounded(declared.contribution_bound)
-        return clipped_gradient_sum(rows, oracle.loss, clipping, v, oracle.map_blocks)
+        return clipped_gradient_sum(rows, oracle.loss, clipping, v)
 
     return oracle.noisy_mean(declared, kernel, clipping.bound * oracle.rows.spec.weight_bound)
 
@@ -284,5 +284,4 @@ def rotated_rows(oracle: Oracle, basis: Array, dtype: FloatType = "float64") -> 
         rows,
         lambda block: rows_in_basis(block, spec, basis, row_by_row, dtype),
         facts,
-        oracle.map_blocks,
     )

@@ -209,8 +209,10 @@ class RowSum:
         Privacy: ``declared.event``. The bound of the rows at hand is compared with the declared
         one before anything is released.
         """
-        total = oracle.over_blocks(kernel, self.size)
-        return oracle.noisy_sum(declared, total, self.of_row(oracle.rows.spec), within)
+        bound = self.of_row(oracle.rows.spec)
+        return oracle.noisy_sum(
+            declared, lambda rows: rows.sum(kernel, (self.size,)), bound, within
+        )
 
 
 def within_slack(squares: Any, more: Any) -> Any:

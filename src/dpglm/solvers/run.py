@@ -124,7 +124,7 @@ def run(
     # Whether arithmetic overflows depends on the rows, so it must not end a run that was charged.
     with (
         np.errstate(all="ignore"),
-        threads_over(rows.n_rows * rows.spec.n_columns) as map_blocks,
+        threads_over(rows.n_rows * rows.spec.n_columns),
         contextlib.nullcontext()
         if checkpoint is None
         else opened(checkpoint, plan, noise, ledger_path) as kept,
@@ -137,7 +137,7 @@ def run(
         loss = None if method.problem is None else method.problem.loss
         fixed = plan.adjacency.rows_are_public(unit)
         rows = rows if fixed else rows.on_host()
-        oracle = Oracle(method.prepare(rows, begun.seed), loss, curator, map_blocks)
+        oracle = Oracle(method.prepare(rows, begun.seed), loss, curator)
         history, entry = list(begun.history), begun.entry
 
         def keep(steps: int, state: Any) -> None:

@@ -194,7 +194,7 @@ def test_other_budgets_have_gaussian_noise():
 
 
 def build(plan, rows, b):
-    return plan.method.objective.build(rows, lambda kernel, blocks: map(kernel, blocks), linear=b)
+    return plan.method.objective.build(rows, linear=b)
 
 
 def projected(plan, rows, b):

@@ -92,7 +92,7 @@ def test_no_row_contributes_more_than_its_weight():
     kernel, longest = class_sums(spec), 0.0
     for row, label in zip(X, np.arange(50) % 3, strict=True):
         rows = prepare_rows(row[None], np.array([label]), spec)
-        length = np.linalg.norm(rows.sum(kernel, map, (12,)))
+        length = np.linalg.norm(rows.sum(kernel, (12,)))
         assert length <= 1.0
         longest = max(longest, length)
     assert longest > 0.99

@@ -236,7 +236,7 @@ class CalibratedMethod(Composite["CalibratedState"]):
         if "scores" not in oracle.kept:
             assert state.map is not None
             row_by_row = not oracle.places_are_fixed
-            rows = state.map.apply(oracle.rows, self.scale.data, row_by_row, oracle.map_blocks)
+            rows = state.map.apply(oracle.rows, self.scale.data, row_by_row)
             rows = self.scale.method.prepare(rows, defaults.stage_seed(state.seed, 1))
             oracle.kept["scores"] = dataclasses.replace(oracle, rows=rows)
         of_scores: Oracle = oracle.kept["scores"]

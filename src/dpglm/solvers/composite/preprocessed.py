@@ -223,7 +223,7 @@ class PreprocessedMethod(Composite["MappedState"]):
             row_by_row = not oracle.places_are_fixed
             # The rows of an earlier step are copies that only this method uses.
             own = number > 0
-            rows = learned.apply(asked.rows, spec, row_by_row, asked.map_blocks, overwrite=own)
+            rows = learned.apply(asked.rows, spec, row_by_row, overwrite=own)
             if number + 1 == len(self.steps):
                 rows = self.model.method.prepare(rows, stage_seed(state.seed, len(self.steps)))
             asked = dataclasses.replace(asked, rows=rows)

@@ -205,7 +205,6 @@ class ObjectivePerturbationMethod(strongly_convex.MinimizerMethod):
         objectives = [
             self.objective.build(
                 oracle.rows,
-                oracle.map_blocks,
                 linear=noisy_linear_term(oracle.curator, self.linear_term, shape),
                 positive_class=positive_class,
                 share=share,

@@ -152,7 +152,7 @@ class OutputPerturbationMethod(strongly_convex.MinimizerMethod):
         w = noisy_minimizer(
             oracle.curator,
             self.minimizer,
-            [self.objective.build(oracle.rows, oracle.map_blocks, share=share)],
+            [self.objective.build(oracle.rows, share=share)],
             tolerance=self.tolerance,
             bound=self._contribution,
             norm=self.objective.norm,

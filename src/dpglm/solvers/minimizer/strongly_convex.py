@@ -12,7 +12,7 @@ import numpy as np
 
 from dpglm._validation import check_real
 from dpglm.data.maps import view_spec, viewed
-from dpglm.data.rows import LARGEST, SMALLEST, BlockMap, DataSpec, Rows
+from dpglm.data.rows import LARGEST, SMALLEST, DataSpec, Rows
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.counts import CountedRows
 from dpglm.oracle.objective import Accuracy, Objective, Prox, Terms, attainable, block_rows
@@ -186,7 +186,6 @@ class PlannedObjective:
     def build(
         self,
         rows: Rows,
-        map_blocks: BlockMap,
         *,
         linear: Floats | None = None,
         positive_class: int | None = None,
@@ -209,7 +208,6 @@ class PlannedObjective:
             FlatClipping(self.clip),
             self.curvature,
             terms,
-            map_blocks,
             share,
         )
 
