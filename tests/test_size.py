@@ -6,8 +6,8 @@ LIMITS = {
     "files": 270,
     "classes": 633,
     "abstract classes": 47,
-    "lines": 78_955,
-    "code lines": 48_899,
+    "lines": 79_016,
+    "code lines": 48_938,
 }
 
 

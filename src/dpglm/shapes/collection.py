@@ -424,8 +424,10 @@ def feature_means(estimator: Any) -> NDArray[np.float64] | None:
     """Return the released means of a model's features, fitted or read; None if there are none."""
     if (solution := vars(estimator).get("solution_")) is None:
         return getattr(estimator, "means", None)
-    found = solution.column_means
-    return None if found is None else estimator.units_.means(found)
+    if (means := solution.column_means) is None:
+        return None
+    found = sparse.linalg.spsolve(sparse.csc_array(estimator.units_.matrix.T), means)
+    return np.asarray(found[:-1] / found[-1])
 
 
 def errors_of(estimator: Any) -> Errors | None:

@@ -168,11 +168,6 @@ class LinearUnits:
         half = self.matrix @ np.asarray(covariance, dtype=np.float64)
         return np.asarray((self.matrix @ half.T).T)
 
-    def means(self, means: Any) -> NDArray[np.float64]:
-        """Map the means of fitted columns, the constant's last, to those of the user's columns."""
-        found = sparse.linalg.spsolve(sparse.csc_array(self.matrix.T), means)
-        return np.asarray(found[:-1] / found[-1])
-
     def after(self, inner: LinearUnits) -> LinearUnits:
         """Return the map that applies ``inner`` first, then this one.
 
