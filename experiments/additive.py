@@ -5,7 +5,8 @@
 linear default, cross-validated on the training rows of Adult, ACS employment and California
 housing, and on generated rows. ``--grid`` prints the scores of other settings instead;
 the rule's constants were chosen from these. ``--wide-bounds`` writes the table about bounds
-much wider than the data, ``--ordered`` that of ``experiments.ordered``. No test row is read.
+much wider than the data, ``--ordered`` that of ``experiments.ordered``. ``--draws`` prints gains
+over newly drawn tables, which do not depend on one sample. No test row is read.
 """
 
 from __future__ import annotations
@@ -189,9 +190,10 @@ class Drawn:
         return entries
 
 
-def generated(kind: str) -> Table:
+def generated(kind: str, draw: int = 0) -> Table:
     """Rows that were drawn: their scores are straight, or bend, or columns have heavy tails."""
-    drawn, rng = GENERATED[kind], np.random.default_rng(len(kind))
+    seed = (len(kind), draw) if draw else len(kind)
+    drawn, rng = GENERATED[kind], np.random.default_rng(seed)
     columns, score = drawn.draw(rng)
     schema: dict[str, Any] = {
         "columns": drawn.schema(),
@@ -284,6 +286,20 @@ def rule(chosen: list[Table], epsilons: list[float], seeds: int) -> str:
     return "\n".join(lines)
 
 
+def over_draws(kind: str, epsilons: list[float], draws: int) -> None:
+    """Print the mean gain over tables of a kind, with its standard error over the tables."""
+    made = [generated(kind, draw) for draw in range(draws)]
+    for epsilon in epsilons:
+        gains = np.array(
+            [
+                _gain(one.scores(one.additive, epsilon, 1), one.scores(one.linear, epsilon, 1))[0]
+                for one in made
+            ]
+        )
+        error = gains.std(ddof=1) / math.sqrt(draws)
+        print(f"{kind} eps {epsilon:g}: {gains.mean():+.4f} +- {error:.4f}", flush=True)
+
+
 def wide_bounds(table: Table, epsilons: list[float], seeds: int) -> str:
     """Return the gains of other bounds, scales and knots than declared, as a table."""
     knots = {
@@ -364,6 +380,7 @@ def main() -> None:
     parser.add_argument("--grid", nargs="*")
     parser.add_argument("--wide-bounds", action="store_true")
     parser.add_argument("--ordered", action="store_true")
+    parser.add_argument("--draws", type=int)
     parser.add_argument("--epsilons", nargs="*", type=float, default=list(EPSILONS))
     parser.add_argument("--seeds", type=int, default=2)
     arguments = parser.parse_args()
@@ -377,6 +394,10 @@ def main() -> None:
         text = table_of_gains(arguments.splits, arguments.only, arguments.seeds)
         if arguments.only is None:
             put(DOCS / "evidence" / "additive.md", "ordered", text)
+        return
+    if arguments.draws is not None:
+        for kind in arguments.only or GENERATED:
+            over_draws(kind, arguments.epsilons, arguments.draws)
         return
     made = [make() for make in tables(arguments.splits)]
     chosen = [one for one in made if arguments.only is None or one.name in arguments.only]
