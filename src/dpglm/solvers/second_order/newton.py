@@ -59,12 +59,9 @@ _MOST_STEPS_WITHOUT_NOISE = 400
 # way, if the clip is between.
 LEAST_CLIP, USUAL_CLIP, _STEPS = 0.15, 0.75, 25.0
 _LARGEST_STEP = 2.0
-# Share of the curvature bound that damps noise, at most: that of unclipped rows if squared errors
-# are uniform.
+# For squared errors, the share of the curvature bound that damps noise, at most: that of unclipped
+# rows if errors are uniform.
 _MOST_DAMPING, _LITTLE = 0.5, 0.5
-# The same for other losses, if the clip is twice the slopes at zero; none if it is below them, as
-# the clipped loss is linear there.
-_DAMPING = 0.5 * _MOST_DAMPING
 # Counts have few but informative large slopes, which a smaller clip would lose.
 _LEAST_CLIP_OF_COUNTS = 0.5
 # With a private mean as the start: the largest root-mean-square change of scores in a step, and the
@@ -302,19 +299,10 @@ class NewtonMethod(FitMethod["NewtonState"]):
     @property
     def coefficient_noise(self) -> float:
         # For final scores with a standard deviation of 1.
-        loss, data, size, state = self.problem.loss, self.data, self.data.n_outputs, self._expected
-        reach, unit = self._reach(state), self._unit(state) / state.curvature
-        if size == 1:
-            expected = likelihood.NormalScores.expected(loss, data)
-            bends = np.array([self._clipped(expected, state)[0]])
-        else:
-            mean, one = np.zeros(size), np.eye(size)
-            bends = np.linalg.eigvalsh(newton_noise.curvature_of_outputs(loss, mean, one, reach))
-        scale = usual_basis_scale(data, self.declared["moments"].noise_std)
+        state = self._expected
+        scale = usual_basis_scale(self.data, self.declared["moments"].noise_std)
         drawn = self.problem.regularizer.strong_convexity * scale**2 / state.curvature
-        damped = np.maximum(bends, 0.0) / state.start.curvature
-        noise = math.hypot(*(self._noise_damped_by(one, unit, drawn) for one in damped))
-        return self._shrunk_noise(state, noise / math.sqrt(size)) * scale
+        return self._shrunk_noise(state, self._noise_damped(state, drawn)) * scale
 
     @property
     def _expected(self) -> NewtonState:
@@ -371,27 +359,49 @@ class NewtonMethod(FitMethod["NewtonState"]):
         return scores.clipped(loss, data, reach)
 
     def _noise_left(self, state: NewtonState) -> float:
-        """Estimate the noise in each coordinate, as far as the loss damps it."""
-        loss, longest, start = self.problem.loss, self._usual_length, state.start
+        """Return the noise in each coordinate; a bound for squared errors of any size."""
+        if not isinstance(loss := self.problem.loss, Squared):
+            return self._noise_damped(state)
+        start, reach, unit = state.start, self._reach(state), self._unit(state) / state.curvature
         largest = start.slope
         if "targets" not in self.declared:
             largest = loss.slope_bound_on(0.0, *self.data.target_range(loss.target.bounds))
         # A row of usual length is clipped where its slope is larger.
-        reach, unit = self._reach(state), self._unit(state) / state.curvature
         relative = reach / largest if largest else 1.0
-        if self._is_balanced:
-            scores = likelihood.NormalScores.expected(loss, self.data)
-            if state.basis is not None:
-                scores = likelihood.NormalScores.of(state.basis, state.w)
-            return self._noise_damped_by(self._clipped(scores, state)[0] / start.curvature, unit)
-        if self._are_factors:
-            return self._noise_damped_by(_DAMPING * min(relative, 1.0), unit)
-        if isinstance(loss, Squared):
-            left = self._noise_damped_by(min(relative, _MOST_DAMPING), unit)
-            # With little noise few rows reach the linear part of the clipped loss.
-            if left * longest * start.curvature <= _LITTLE * reach:
-                return left
-        return self._noise_damped_by(_DAMPING * min(max(relative - 1.0, 0.0), 1.0), unit)
+        left = self._noise_damped_by(min(relative, _MOST_DAMPING), unit)
+        # With little noise few rows reach the linear part of the clipped loss.
+        if left * self._usual_length * start.curvature <= _LITTLE * reach:
+            return left
+        return self._noise_damped_by(0.5 * _MOST_DAMPING * min(max(relative - 1.0, 0.0), 1.0), unit)
+
+    def _noise_damped(self, state: NewtonState, drawn: float = 0.0) -> float:
+        """Return the noise in each coordinate, as far as the curvature at the iterate damps it.
+
+        ``drawn`` is the relative curvature of the penalty.
+        """
+        unit = self._unit(state) / state.curvature
+        damped = np.maximum(self._bends(state), 0.0) / state.start.curvature
+        noises = [self._noise_damped_by(one, unit, drawn) for one in damped.tolist()]
+        return math.hypot(*noises) / math.sqrt(len(noises))
+
+    def _bends(self, state: NewtonState) -> Floats:
+        """Return the mean curvature of the clipped loss, in each direction of its outputs."""
+        loss, data, basis, size = self.problem.loss, self.data, state.basis, self.data.n_outputs
+        if size == 1:
+            scores = likelihood.NormalScores.expected(loss, data)
+            if basis is not None:
+                scores = likelihood.NormalScores.of(basis, state.w)
+            # Without a model of targets, all rows may be where the clipped loss is flat.
+            known = basis is None or loss.link is not None
+            return np.array([self._clipped(scores, state)[0] if known else 0.0])
+        mean, products = np.zeros(size), np.eye(size)
+        if basis is not None:
+            v, level = basis.inverse @ state.w, basis.inverse[:, -1]
+            mean = level @ v / np.linalg.norm(level)
+            products = v.T @ v - np.outer(mean, mean)
+        reach = self._reach(state)
+        found = newton_noise.curvature_of_outputs(loss, mean, products, reach)
+        return np.asarray(np.linalg.eigvalsh(found))
 
     def _noise_damped_by(self, damping: float, unit: float, drawn: float = 0.0) -> float:
         """Return the noise in each coordinate; ``unit`` is the effect of unit gradient noise."""
