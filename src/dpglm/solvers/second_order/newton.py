@@ -59,9 +59,12 @@ _MOST_STEPS_WITHOUT_NOISE = 400
 # way, if the clip is between.
 LEAST_CLIP, USUAL_CLIP, _STEPS = 0.15, 0.75, 25.0
 _LARGEST_STEP = 2.0
-# For squared errors, the share of the curvature bound that damps noise, at most: that of unclipped
-# rows if errors are uniform.
+# Share of the curvature bound that damps noise of squared errors, at most: that of unclipped rows
+# if errors are uniform.
 _MOST_DAMPING, _LITTLE = 0.5, 0.5
+# The same for losses without a model, if the clip is twice the slopes at zero; none if it is below
+# them, as the clipped loss is linear there.
+_DAMPING = 0.5 * _MOST_DAMPING
 # Counts have few but informative large slopes, which a smaller clip would lose.
 _LEAST_CLIP_OF_COUNTS = 0.5
 # With a private mean as the start: the largest root-mean-square change of scores in a step, and the
@@ -274,11 +277,6 @@ class NewtonMethod(FitMethod["NewtonState"]):
         return tuple(self.declared.values())
 
     @property
-    def _is_balanced(self) -> bool:
-        """Whether both possible gradients of a row are scaled alike."""
-        return isinstance(self.problem.loss.without_offset, Logistic)
-
-    @property
     def _type_in_basis(self) -> FloatType:
         bound = self.clip * self.data.weight_bound
         return type_in_basis(self.data, self.adjacency, self.problem.loss, bound)
@@ -359,49 +357,46 @@ class NewtonMethod(FitMethod["NewtonState"]):
         return scores.clipped(loss, data, reach)
 
     def _noise_left(self, state: NewtonState) -> float:
-        """Return the noise in each coordinate; a bound for squared errors of any size."""
-        if not isinstance(loss := self.problem.loss, Squared):
+        """Return the noise in each coordinate; a bound where no model says how rows damp it."""
+        loss, start, reach = self.problem.loss, state.start, self._reach(state)
+        is_squared = isinstance(loss, Squared)
+        if loss.link is not None and defaults.is_smooth(loss, self.data) and not is_squared:
             return self._noise_damped(state)
-        start, reach, unit = state.start, self._reach(state), self._unit(state) / state.curvature
         largest = start.slope
         if "targets" not in self.declared:
             largest = loss.slope_bound_on(0.0, *self.data.target_range(loss.target.bounds))
         # A row of usual length is clipped where its slope is larger.
-        relative = reach / largest if largest else 1.0
-        left = self._noise_damped_by(min(relative, _MOST_DAMPING), unit)
-        # With little noise few rows reach the linear part of the clipped loss.
-        if left * self._usual_length * start.curvature <= _LITTLE * reach:
-            return left
-        return self._noise_damped_by(0.5 * _MOST_DAMPING * min(max(relative - 1.0, 0.0), 1.0), unit)
+        unit, relative = self._unit(state) / state.curvature, reach / largest if largest else 1.0
+        if is_squared:
+            left = self._noise_damped_by(min(relative, _MOST_DAMPING), unit)
+            # With little noise few rows reach the linear part of the clipped loss.
+            if left * self._usual_length * start.curvature <= _LITTLE * reach:
+                return left
+        return self._noise_damped_by(_DAMPING * min(max(relative - 1.0, 0.0), 1.0), unit)
 
     def _noise_damped(self, state: NewtonState, drawn: float = 0.0) -> float:
         """Return the noise in each coordinate, as far as the curvature at the iterate damps it.
 
         ``drawn`` is the relative curvature of the penalty.
         """
-        unit = self._unit(state) / state.curvature
-        damped = np.maximum(self._bends(state), 0.0) / state.start.curvature
-        noises = [self._noise_damped_by(one, unit, drawn) for one in damped.tolist()]
-        return math.hypot(*noises) / math.sqrt(len(noises))
-
-    def _bends(self, state: NewtonState) -> Floats:
-        """Return the mean curvature of the clipped loss, in each direction of its outputs."""
         loss, data, basis, size = self.problem.loss, self.data, state.basis, self.data.n_outputs
         if size == 1:
             scores = likelihood.NormalScores.expected(loss, data)
             if basis is not None:
                 scores = likelihood.NormalScores.of(basis, state.w)
-            # Without a model of targets, all rows may be where the clipped loss is flat.
-            known = basis is None or loss.link is not None
-            return np.array([self._clipped(scores, state)[0] if known else 0.0])
-        mean, products = np.zeros(size), np.eye(size)
-        if basis is not None:
-            v, level = basis.inverse @ state.w, basis.inverse[:, -1]
-            mean = level @ v / np.linalg.norm(level)
-            products = v.T @ v - np.outer(mean, mean)
-        reach = self._reach(state)
-        found = newton_noise.curvature_of_outputs(loss, mean, products, reach)
-        return np.asarray(np.linalg.eigvalsh(found))
+            bends = np.array([self._clipped(scores, state)[0]])
+        else:
+            mean, products = np.zeros(size), np.eye(size)
+            if basis is not None:
+                v, level = basis.inverse @ state.w, basis.inverse[:, -1]
+                mean = level @ v / np.linalg.norm(level)
+                products = v.T @ v - np.outer(mean, mean)
+            reach = self._reach(state)
+            found = newton_noise.curvature_of_outputs(loss, mean, products, reach)
+            bends = np.linalg.eigvalsh(found)
+        damped, unit = np.maximum(bends, 0.0) / state.start.curvature, self._unit(state)
+        noises = [self._noise_damped_by(one, unit / state.curvature, drawn) for one in damped]
+        return math.hypot(*noises) / math.sqrt(size)
 
     def _noise_damped_by(self, damping: float, unit: float, drawn: float = 0.0) -> float:
         """Return the noise in each coordinate; ``unit`` is the effect of unit gradient noise."""
@@ -467,7 +462,8 @@ class NewtonMethod(FitMethod["NewtonState"]):
             vectors = basis.vectors / unit
             oracle.kept["turned"] = rotated_rows(oracle, vectors, self._type_in_basis)
         turned = oracle.kept["turned"]
-        clipping = BalancedClipping(self.clip) if self._is_balanced else FlatClipping(self.clip)
+        is_logistic = isinstance(self.problem.loss.without_offset, Logistic)
+        clipping = BalancedClipping(self.clip) if is_logistic else FlatClipping(self.clip)
         g = unit * noisy_preconditioned_gradient(
             oracle, self.declared["gradients"], turned, unit * v, clipping
         )
