@@ -389,6 +389,15 @@ def test_choices_between_huge_scores_are_refused_in_the_plan():
         FrankWolfe(n_steps=3).plan(huge, BUDGET, DataSpec(**facts(3)))
 
 
+@pytest.mark.filterwarnings("ignore:steps overflowed:RuntimeWarning")
+@pytest.mark.parametrize("step_size", [1e160, 1e300])
+@pytest.mark.parametrize("problem", [Problem(Logistic()), Problem(Softmax())], ids=str)
+def test_newton_steps_that_overflow_do_not_end_a_charged_fit(problem, step_size):
+    of_classes = facts(n_outputs=3) if problem.loss == Softmax() else facts()
+    newton = Newton(n_steps=3, step_size=step_size)
+    asked(Setting(newton, problem, BUDGET, of_classes, Adjacency.ZERO_OUT, 40, "usual", 1))
+
+
 def test_overflow_does_not_end_a_charged_fit():
     problem = Problem(Squared(), constraint=L1Ball(1.0))
     far = Setting(

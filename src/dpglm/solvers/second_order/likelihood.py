@@ -234,7 +234,7 @@ class NormalScores:
         """Return the scores of a parameter with one output, in a basis in which rows look alike."""
         v, level = basis.inverse @ w, basis.inverse[:, -1]
         mean = float(level @ v / (level @ level)) * float(np.linalg.norm(level))
-        return cls(mean, math.sqrt(max(float(v @ v) - mean**2, 0.0)))
+        return cls(mean, math.sqrt(max(float(v @ v) - mean * mean, 0.0)))
 
     def clipped(self, loss: Loss, data: DataSpec, reach: float) -> tuple[float, float]:
         """Return mean curvature and squared slope of a loss with slopes clipped at ``reach``.

@@ -21,7 +21,7 @@ from dpglm.data.rows import DataSpec
 from dpglm.problem.loss import Loss
 from dpglm.solvers.second_order.likelihood import NormalScores
 from dpglm.solvers.second_order.preconditioner import FEW, Basis
-from dpglm.solvers.uncertainty import Floats, NoiseCovariance
+from dpglm.solvers.uncertainty import Floats, NoiseCovariance, eigen
 
 # Draws and difference for the curvature of several outputs.
 _DRAWS, _DIFFERENCE, _FARTHEST = 256, 1e-3, 30.0
@@ -115,7 +115,7 @@ def variance_left(sizes: Sequence[float], curved: float, drawn: float = 0.0) -> 
     variance = 0.0
     for eta in sizes:
         left = 1.0 / (1.0 + eta * drawn)
-        variance = left**2 * ((1.0 - min(curved * eta, 1.0)) ** 2 * variance + eta**2)
+        variance = left**2 * ((1.0 - min(curved * eta, 1.0)) ** 2 * variance + eta * eta)
     return variance
 
 
@@ -135,9 +135,7 @@ def noise_left(
     ``products`` are the estimated mean products of rows there; ``clip`` bounds a row's gradient,
     and ``curvature`` is the loss's curvature.
     """
-    level = 0.0
-    if data.intercept > 0.0:
-        level = data.intercept / float(np.linalg.norm(basis.inverse[:, -1]))
+    level = data.intercept / float(np.linalg.norm(basis.inverse[:, -1]))
     mean = steps.along @ v
     across = v - np.multiply.outer(steps.along, mean)
     usual = math.sqrt(max(float(np.trace(products)), 1.0))
@@ -192,7 +190,7 @@ def curvature_of_outputs(loss: Loss, mean: Floats, covariance: Floats, reach: fl
     """
     # Not a source of noise for privacy, so the draws are the same each time.
     random = np.random.default_rng(0)
-    values, directions = np.linalg.eigh(covariance)
+    values, directions = eigen(covariance)
     root = directions * np.sqrt(np.maximum(values, 0.0))
     z = mean + random.standard_normal((_DRAWS, len(mean))) @ root.T
     z = np.clip(z, -_FARTHEST, _FARTHEST)
