@@ -323,6 +323,13 @@ class TestShapes:
         with pytest.raises(ValueError, match="schema"):
             read.shapes()
 
+    def test_means_that_do_not_fit_are_refused(self, fitted, path):
+        save_model(fitted, path)
+        document = json.loads(path.read_text())
+        path.write_text(json.dumps(document | {"means": [0.5]}))
+        with pytest.raises(ValueError, match="means of"):
+            load_model(path)
+
     def test_noise_that_does_not_fit_is_refused(self, fitted, path):
         save_model(fitted, path)
         document = json.loads(path.read_text())

@@ -5,12 +5,19 @@ import csv
 import numpy as np
 import pytest
 
-from dpglm import LinearRegression, LogisticRegression, PrivatePipeline, Ridge
+from dpglm import (
+    LinearRegression,
+    LogisticRegression,
+    PoissonRegressor,
+    PrivatePipeline,
+    Ridge,
+)
 from dpglm.certificate import verify
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.report import load_model, save_model
 from dpglm.shapes.picture import scale_in_words
 from dpglm.shapes.shape import Shape, terms_of
+from dpglm.solvers import NoisyGD
 from dpglm.tables.additive import Additive
 from dpglm.tables.additive_terms import CategoricalAxis
 from dpglm.tables.schema import Schema
@@ -100,9 +107,30 @@ def test_weights_are_shares_of_rows(schema, tmp_path):
     np.testing.assert_allclose(read["region"].weights, [0.8, 0.17, 0.03], atol=0.02)
 
 
-def test_without_released_means_all_values_count_alike():
-    # Three classes: errors are unknown.
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("make", [LogisticRegression, PoissonRegressor])
+def test_rows_count_alike_however_large_their_curvature_is(make, inference):
+    # Indicators of all levels add up to the constant, so errors do not determine their means.
+    X, rng = table(20_000), np.random.default_rng(1)
+    X["region"] = rng.choice(["north", "south", "west"], 20_000, p=[0.8, 0.15, 0.05])
+    facts = {"classes": [0, 1]} if make is LogisticRegression else {"target_bounds": (0, 1)}
+    last = make(inference=inference, **facts)
+    steps = [SchemaEncoder(Schema.from_dict(FACTS)), last]
+    model = PrivatePipeline(steps, epsilon=3.0, delta=1e-5, random_state=0)
+    chances = np.where(X["region"] == "north", 0.01, 0.5)
+    shape = model.fit(X, (rng.random(20_000) < chances).astype(int)).shapes_["region"]
+    np.testing.assert_allclose(shape.weights, [0.8, 0.15, 0.05], atol=0.02)
+
+
+def test_shapes_of_several_classes_have_mean_zero_over_rows():
     shapes = fitted(n_classes=3).shapes_
+    assert shapes.are_of_rows
+    np.testing.assert_allclose(shapes["region"].weights, 1.0 / 3.0, atol=0.03)
+    assert shapes["dose"].weights[-1] == pytest.approx(1.0 / 7.0, abs=0.05)
+
+
+def test_without_released_means_all_values_count_alike():
+    shapes = fitted(solver=NoisyGD()).shapes_
     np.testing.assert_allclose(shapes["region"].weights, 1.0 / 3.0)
     np.testing.assert_allclose(shapes["dose"].weights, [0.2, 0.2, 0.2, 0.2, 0.2, 0.0])
     assert "mean over its knots or levels" in scale_in_words(shapes, common=False)

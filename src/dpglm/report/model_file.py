@@ -67,6 +67,8 @@ def check_shapes(model: LinearModel) -> None:
         )
     if model.noise is not None and model.noise.center.shape != np.atleast_2d(coef).shape:
         raise ValueError(f"there is noise of {model.noise.center.shape} coefficients")
+    if model.means is not None and model.means.shape != coef.shape[-1:]:
+        raise ValueError(f"there are means of {model.means.shape} features")
     if model.schema is not None and model.schema.feature_names != names:
         raise ValueError("feature_names are not those of the schema")
 

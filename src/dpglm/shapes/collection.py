@@ -422,10 +422,9 @@ def released_model(estimator: Any, schema: Schema | None, errors: Errors | None)
 
 def feature_means(estimator: Any) -> NDArray[np.float64] | None:
     """Return the released means of a model's features, fitted or read; None if there are none."""
-    if (solution := vars(estimator).get("solution_")) is None:
-        return getattr(estimator, "means", None)
-    if (means := solution.column_means) is None:
-        return None
+    means = getattr(vars(estimator).get("solution_", estimator), "means", None)
+    if means is None or "solution_" not in vars(estimator):
+        return means
     found = sparse.linalg.spsolve(sparse.csc_array(estimator.units_.matrix.T), means)
     return np.asarray(found[:-1] / found[-1])
 

@@ -326,6 +326,8 @@ class Outcome:
         Share of a true parameter that steps reach even where noise raised the curvature.
     response : Response, optional
         Share of a true parameter that the steps reach, where it is known.
+    products : ndarray of shape (n_columns,), optional
+        Mean products of the columns with the constant, up to a factor, where they were released.
 
     Notes
     -----
@@ -340,6 +342,7 @@ class Outcome:
     precision: Floats | None = None
     known: Floats | None = None
     response: Response | None = None
+    products: Floats | None = None
 
 
 @final
@@ -357,7 +360,7 @@ class Solution:
         Diagnostics of each step; empty if only the last iterate is released.
     noise : str
         Name of the noise source.
-    noise_covariance, chosen, maps, uncertainty, precision, known, response
+    noise_covariance, chosen, maps, uncertainty, precision, known, response, products
         As in ``Outcome``.
     ledger_entry : LedgerReference, optional
         Entry of the ledger that recorded the run before it released anything.
@@ -378,6 +381,7 @@ class Solution:
     precision: Floats | None = None
     known: Floats | None = None
     response: Response | None = None
+    products: Floats | None = None
     signal: float | None = None
 
     @property
@@ -386,17 +390,10 @@ class Solution:
         return self.plan.n_steps
 
     @property
-    def column_means(self) -> Floats | None:
-        """Means of the prepared columns, the constant last; None if errors are unknown.
-
-        They are inferred from the errors: the prediction for the mean row has the least one.
-        """
-        row, constant = None, self.plan.data.intercept
-        if self.precision is not None:
-            row = self.precision[-1]
-        elif self.uncertainty is not None:
-            row = solved(self.uncertainty.covariance, np.eye(self.w.size)[-1])
-        if row is None or constant == 0.0 or not (np.isfinite(row).all() and row[-1] > 0.0):
+    def means(self) -> Floats | None:
+        """Means of the prepared columns, the constant last, where they were released."""
+        row, constant = self.products, self.plan.data.intercept
+        if row is None or not (np.isfinite(row).all() and row[-1] > 0.0 and constant > 0.0):
             return None
         return np.asarray(row * (constant / row[-1]))
 

@@ -274,7 +274,8 @@ class CalibratedMethod(Composite["CalibratedState"]):
         response = direction.response
         if response is not None:
             response = dataclasses.replace(response, share=1.0, is_calibrated=True)
-        return Outcome(w, noise, precision=precision, response=response)
+        row = direction.products
+        return Outcome(w, noise, precision=precision, response=response, products=row)
 
     def _noise(
         self, state: CalibratedState, slopes: Floats, of_scale: NoiseCovariance | None

@@ -353,8 +353,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
 
     def _clipped(self, scores: likelihood.NormalScores, state: NewtonState) -> tuple[float, float]:
         """Return mean curvature and squared slope of the clipped loss."""
-        loss, data, reach = self.problem.loss, self.data, self._reach(state)
-        return scores.clipped(loss, data, reach)
+        return scores.clipped(self.problem.loss, self.data, self._reach(state))
 
     def _noise_left(self, state: NewtonState) -> float:
         """Return the noise in each coordinate; a bound where no model says how rows damp it."""
@@ -362,9 +361,8 @@ class NewtonMethod(FitMethod["NewtonState"]):
         is_squared = isinstance(loss, Squared)
         if loss.link is not None and defaults.is_smooth(loss, self.data) and not is_squared:
             return self._noise_damped(state)
-        largest = start.slope
-        if "targets" not in self.declared:
-            largest = loss.slope_bound_on(0.0, *self.data.target_range(loss.target.bounds))
+        ends = self.data.target_range(loss.target.bounds)
+        largest = start.slope if "targets" in self.declared else loss.slope_bound_on(0.0, *ends)
         # A row of usual length is clipped where its slope is larger.
         unit, relative = self._unit(state) / state.curvature, reach / largest if largest else 1.0
         if is_squared:
@@ -381,9 +379,8 @@ class NewtonMethod(FitMethod["NewtonState"]):
         """
         loss, data, basis, size = self.problem.loss, self.data, state.basis, self.data.n_outputs
         if size == 1:
-            scores = likelihood.NormalScores.expected(loss, data)
-            if basis is not None:
-                scores = likelihood.NormalScores.of(basis, state.w)
+            expected = likelihood.NormalScores.expected(loss, data)
+            scores = expected if basis is None else likelihood.NormalScores.of(basis, state.w)
             bends = np.array([self._clipped(scores, state)[0]])
         else:
             mean, products = np.zeros(size), np.eye(size)
@@ -391,8 +388,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
                 v, level = basis.inverse @ state.w, basis.inverse[:, -1]
                 mean = level @ v / np.linalg.norm(level)
                 products = v.T @ v - np.outer(mean, mean)
-            reach = self._reach(state)
-            found = newton_noise.curvature_of_outputs(loss, mean, products, reach)
+            found = newton_noise.curvature_of_outputs(loss, mean, products, self._reach(state))
             bends = np.linalg.eigvalsh(found)
         damped, unit = np.maximum(bends, 0.0) / state.start.curvature, self._unit(state)
         noises = [self._noise_damped_by(one, unit / state.curvature, drawn) for one in damped]
@@ -486,11 +482,11 @@ class NewtonMethod(FitMethod["NewtonState"]):
         ), info
 
     def finish(self, state: NewtonState) -> Outcome:
-        noise = self.noise_before_shrinkage(state)
+        noise, inverse = self.noise_before_shrinkage(state), present(state.basis).inverse
+        row, size = inverse[:, -1] @ inverse, self.data.n_columns
         if not self._shrinks(state):
             precision, response = self._precision(state, state.w), self._response(state)
-            return Outcome(state.w, noise, precision=precision, response=response)
-        inverse, size = present(state.basis).inverse, self.data.n_columns
+            return Outcome(state.w, noise, precision=precision, response=response, products=row)
         way = state.w - state.start.w
         share, more = self._kept(state, way)
         w = defaults.move_partway(state.start.w, way, (share, more), inverse)
@@ -504,7 +500,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
                 kept += np.outer(way, (longer - share) / _LONGER / squares * (v @ inverse))
             noise = noise.mapped(kept)
         precision, response = self._precision(state, w), self._response(state, share)
-        return Outcome(w, noise, precision=precision, response=response)
+        return Outcome(w, noise, precision=precision, response=response, products=row)
 
     def _response(self, state: NewtonState, share: float = 1.0) -> newton_noise.Response | None:
         """Return how far the steps follow the truth, if there is one output."""

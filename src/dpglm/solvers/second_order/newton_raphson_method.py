@@ -510,7 +510,9 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         if np.isfinite(sampling + privacy).all():
             precision = np.asarray(np.linalg.pinv(sampling + privacy, hermitian=True))
         known = None if self.inference or precision is None else self._known(state)
-        return Outcome(state.w, noise, uncertainty=uncertainty, precision=precision, known=known)
+        row = basis.inverse[:, -1] @ basis.inverse
+        found = Outcome(state.w, noise, uncertainty=uncertainty, products=row)
+        return dataclasses.replace(found, precision=precision, known=known)
 
     def _known(self, state: NewtonRaphsonState) -> Floats:
         """Return the share of a true parameter that steps reach if noise raised the curvature.

@@ -467,10 +467,10 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
             VarianceComponent(start, stop, law.mode, *law.interval())
             for (start, stop), law in zip(self.pooled, state.laws, strict=True)
         )
-        uncertainty = Uncertainty(state.w, part, full - part, kind=self.inference)
-        prior = back(back(prior).T)
-        uncertainty = dataclasses.replace(uncertainty, prior=prior, components=components)
-        return Outcome(state.w, uncertainty=uncertainty)
+        found = Uncertainty(state.w, part, full - part, kind=self.inference)
+        found = dataclasses.replace(found, prior=back(back(prior).T), components=components)
+        row = solved(full, np.eye(len(full))[-1])
+        return Outcome(state.w, uncertainty=found, products=row)
 
 
 def _profile(

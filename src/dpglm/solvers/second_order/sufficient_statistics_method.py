@@ -74,6 +74,7 @@ from dpglm.solvers.uncertainty import (
     Uncertainty,
     feasible,
     n_penalized,
+    solved,
 )
 
 # Chosen by ``python -m experiments.least_squares``; docs/solvers has its tables.
@@ -255,14 +256,17 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
 
     def finish(self, state: _State) -> Outcome:
         noise = NoiseCovariance(state.noise)
-        known, precision = is_quadratic(self.problem) and noise.is_finite, None
+        known, precision, row = is_quadratic(self.problem) and noise.is_finite, None, None
+        if state.intervals is not None:
+            # The prediction for the mean row has the least error.
+            row = solved(state.intervals.covariance, np.eye(len(state.w))[-1])
         if known and state.scores is not None and state.scores.precision:
             first, at = present(state.first), present(state.coordinates)
             errors = self._covariance(first, state.scores, at, state.scores.fit.variance)
             precision = np.asarray(np.linalg.pinv(errors, hermitian=True))
-        return Outcome(
-            state.w, noise if known else None, uncertainty=state.intervals, precision=precision
-        )
+            row = precision[-1]
+        found = Outcome(state.w, noise if known else None, uncertainty=state.intervals)
+        return dataclasses.replace(found, precision=precision, products=row)
 
     @property
     def _penalized(self) -> int:
