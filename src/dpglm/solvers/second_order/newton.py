@@ -317,9 +317,9 @@ class NewtonMethod(FitMethod["NewtonState"]):
         Averaged over scores half and twice as large, since it depends on the length of the
         parameter.
         """
-        if not self._shrinks(state):
-            return noise
         size, left, found = self.data.n_coefficients, self._noise_left(state), []
+        if not self._shrinks(state, left):
+            return noise
         nodes, chances = likelihood.normal_nodes()
         for signal in _SIGNALS:
             length = math.hypot(signal * math.sqrt(self.data.n_outputs), math.sqrt(size) * noise)
@@ -373,10 +373,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
         return self._noise_damped_by(_DAMPING * min(max(relative - 1.0, 0.0), 1.0), unit)
 
     def _noise_damped(self, state: NewtonState, drawn: float = 0.0) -> float:
-        """Return the noise in each coordinate, as far as the curvature at the iterate damps it.
-
-        ``drawn`` is the relative curvature of the penalty.
-        """
+        """Return the noise in each coordinate, damped by the curvature of loss and penalty."""
         loss, data, basis, size = self.problem.loss, self.data, state.basis, self.data.n_outputs
         if size == 1:
             expected = likelihood.NormalScores.expected(loss, data)
@@ -483,12 +480,15 @@ class NewtonMethod(FitMethod["NewtonState"]):
 
     def finish(self, state: NewtonState) -> Outcome:
         noise, inverse = self.noise_before_shrinkage(state), present(state.basis).inverse
-        row, size = inverse[:, -1] @ inverse, self.data.n_columns
-        if not self._shrinks(state):
+        row, size, left = inverse[:, -1] @ inverse, self.data.n_columns, self._noise_left(state)
+        if noise is not None and state.w.ndim == 1:
+            # Rows that are longer than others damp less.
+            left = max(left, math.sqrt(np.mean(noise.mapped(inverse).deviations ** 2)))
+        if not self._shrinks(state, left):
             precision, response = self._precision(state, state.w), self._response(state)
             return Outcome(state.w, noise, precision=precision, response=response, products=row)
         way = state.w - state.start.w
-        share, more = self._kept(state, way)
+        share, more = self._kept(state, way, left)
         w = defaults.move_partway(state.start.w, way, (share, more), inverse)
         if noise is not None:
             kept = share * np.eye(size)
@@ -496,7 +496,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
             v = inverse @ way
             if v.ndim == 1 and (squares := float(v @ v)) > 0.0:
                 # The share grows with the length of the way.
-                longer, _ = self._kept(state, (1.0 + _LONGER) * way)
+                longer, _ = self._kept(state, (1.0 + _LONGER) * way, left)
                 kept += np.outer(way, (longer - share) / _LONGER / squares * (v @ inverse))
             noise = noise.mapped(kept)
         precision, response = self._precision(state, w), self._response(state, share)
@@ -576,20 +576,20 @@ class NewtonMethod(FitMethod["NewtonState"]):
             basis.inverse.T @ basis.inverse / np.square(kept * math.hypot(noise, sampling))
         )
 
-    def _shrinks(self, state: NewtonState) -> bool:
+    def _shrinks(self, state: NewtonState, noise: float) -> bool:
         """Whether the noise may be so large that the parameter is shrunk towards its start."""
-        in_predictions = self._noise_left(state) * self._usual_length
+        in_predictions = noise * self._usual_length
         if self._are_factors:
             return in_predictions >= NEGLIGIBLE
         visible = NEGLIGIBLE * state.start.slope / state.start.curvature
         return in_predictions >= visible and defaults.is_neutral(self.problem.loss, self.data)
 
-    def _kept(self, state: NewtonState, way: Floats) -> tuple[float, float]:
+    def _kept(self, state: NewtonState, way: Floats, noise: float) -> tuple[float, float]:
         """Return the share to keep of a way from the start, and more of its mean prediction.
 
         Towards a private mean all predictions share one factor.
         """
-        noise, inverse = self._noise_left(state), present(state.basis).inverse
+        inverse = present(state.basis).inverse
         own_intercept = n_penalized(self.problem, self.data) < self.data.n_columns
         share, more = defaults.shrunk_by(
             way,
