@@ -39,8 +39,8 @@ from dpglm.solvers.uncertainty import Floats, NoiseCovariance
 _MOST_SCORE = 6.0
 # Rows times mu that suffice for slope and intercept, and their least and largest share.
 _ENOUGH, _LEAST_SHARE, _MOST_SHARE = 150.0, 0.03, 0.1
-# Least slope, in units of the direction's own.
-_LEAST_SLOPE = 0.1
+# Bounds on the slope, in units of the direction's own.
+_LEAST_SLOPE, _MOST_SLOPE = 0.1, 1.5
 _DIRECTION, _SCALE = "direction", "scale"
 
 
@@ -259,7 +259,7 @@ class CalibratedMethod(Composite["CalibratedState"]):
         # Relative to the direction's own scale: noise must not reverse scores.
         own, found = self._unit(state.direction), float(calibration.w[0])
         w = calibration.w.copy()
-        w[0] = max(found, _LEAST_SLOPE * own)
+        w[0] = min(max(found, _LEAST_SLOPE * own), _MOST_SLOPE * own)
         if self.scale.data.intercept:
             # Another slope must not change the prediction at the mean score.
             assert scale.basis is not None
