@@ -291,7 +291,7 @@ def play(
     first: bool,
     sees_all: bool,
 ) -> Observation:
-    """Run once on the first or the second data set; return what the attacker observes.
+    """Run once on the first or the second data set; return the observation of the attacker.
 
     The mechanism is a plan, or a function from rows to an array, which draws its own noise. The
     attacker sees all releases of a plan, or the result only.

@@ -89,7 +89,7 @@ class Information:
     along: Floats
     variances: Floats
     point: Floats
-    mean: Floats  # Of the columns, in units of the intercept's.
+    mean: Floats  # Means of the columns, in units of the intercept's.
 
     def privacy(self, center: Floats, covariance: Floats | float = 0.0) -> Floats:
         """Return the covariance of e by noise for a mean and a covariance of theta."""

@@ -26,7 +26,7 @@ from dpglm.oracle.targets import (
 from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import SumRelease
-from dpglm.problem import Problem, Squared, Unconstrained
+from dpglm.problem import Logistic, Problem, Squared, Unconstrained
 from dpglm.problem.loss import Loss, Target
 from dpglm.solvers.base import present
 from dpglm.solvers.parts.defaults import curvature, is_neutral, slope_unit
@@ -239,7 +239,7 @@ class NormalScores:
     def clipped(self, loss: Loss, data: DataSpec, reach: float) -> tuple[float, float]:
         """Return mean curvature and squared slope of a loss with slopes clipped at ``reach``.
 
-        Both slopes of a binary target are scaled by the same factor, as ``BalancedClipping`` does.
+        Both logistic slopes of a row are scaled by the same factor, as ``BalancedClipping`` does.
         """
         error = USUAL_ERROR * slope_unit(loss, data)
         bends, squares = self._means(loss, data, error, np.array([reach]))
@@ -249,8 +249,8 @@ class NormalScores:
         """Return the mean of a loss's curvature times 1, t and t^2, t the standardised score.
 
         Curvature is zero where slopes are clipped at each of ``reaches``: shape (3, n_reaches).
-        That of binary targets is scaled as slopes are, since the expected slope is zero. Residuals
-        of real targets are taken to be as large as predictions differ.
+        That of the logistic loss is scaled as slopes are, since the expected slope is zero.
+        Residuals of real targets are taken to be as large as predictions differ.
         """
         error = min(self.spread, USUAL_ERROR * slope_unit(loss, data))
         return self._means(loss, data, error, reaches)[0]
@@ -278,7 +278,7 @@ class NormalScores:
         factors = np.minimum(reaches[:, np.newaxis] / np.maximum(largest, SMALLEST), 1.0)
         for y, probability in sides:
             slopes = np.abs(loss.slope(z, y))
-            if len(sides) > 1:
+            if isinstance(loss.without_offset, Logistic):
                 bends += powers @ _middle(factors * probability * loss.curvature(z, y)).T
                 squares += _middle(probability * (factors * slopes) ** 2) @ shares
                 continue

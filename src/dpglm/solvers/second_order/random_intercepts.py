@@ -74,7 +74,7 @@ _APPROACH, _POOLED, _FRESH = settings.POOLED, settings.POOLED, (0, 2)
 # The usual scale of the effects of levels, the unit of the prior of these scales, and the numbers
 # of nodes of their law.
 _USUAL, _UNIT, _NODES = 0.5, 1.0, 9
-# Between scales at which the likelihood is computed; and deviations from chance in the products of
+# Between scales with a computed likelihood; and deviations from chance in the products of
 # levels and fixed columns that count as seen, in standard deviations.
 _SPACING, _SURE = 4, 2.0
 MOST_FIXED = 300
