@@ -62,7 +62,7 @@ NOT_TUNED = {
     ),
     "a formula, or the law of even columns": (
         f"{_SECOND}/least_squares.py: MOST_SQUARES",
-        f"{_SECOND}/least_squares.py: _UNSURE",
+        f"{_SECOND}/least_squares.py: UNSURE",
         f"{_SECOND}/likelihood.py: minimize_quadratic",
         f"{_SECOND}/preconditioner.py: usual_basis_scale",
         f"{_ADDITIVE}/_errors.py: _within",

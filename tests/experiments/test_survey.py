@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from dpglm.solvers.second_order import sufficient_statistics_method as solver_module
 from experiments import survey
 from experiments.survey import Design
 
@@ -16,12 +17,20 @@ def covered(design, runs=20):
     return np.mean(np.abs(error) < survey.Z * se)
 
 
+@pytest.mark.parametrize("epsilon", [1e3, 1e4])
 @pytest.mark.parametrize("clusters", [False, True])
-def test_weighted_errors_without_noise_are_the_sandwich(clusters):
-    exact = dataclasses.replace(EXACT, clusters=clusters)
+def test_weighted_errors_without_noise_are_the_sandwich(clusters, epsilon):
+    exact = dataclasses.replace(EXACT, clusters=clusters, epsilon=epsilon)
     error, found, own = survey.one(exact, 0)
     assert np.mean(found / own) == pytest.approx(1.0, abs=0.07)
     assert (np.abs(error) < 4.0 * own).all()
+
+
+def test_noise_in_products_for_too_wide_a_bound_is_found(monkeypatch):
+    """Planted: the bound on scores counts only the noise in scores."""
+    monkeypatch.setattr(solver_module, "UNSURE", 1e-12)
+    _, found, own = survey.one(dataclasses.replace(EXACT, clusters=True, epsilon=1e4), 0)
+    assert np.mean(found / own) > 3.0
 
 
 def test_errors_without_weights_are_shorter():

@@ -429,7 +429,7 @@ class PooledScores:
 _ROUNDS = 3
 # A variance with relative noise r has 2 / r^2 degrees of freedom (Satterthwaite, Biometrics
 # Bulletin 2, 1946), so squared 95 % critical values grow by 1 + (z^2 + 1) r^2 / 4, to first order.
-_UNSURE = (1.96**2 + 1.0) / 4.0
+UNSURE = (1.96**2 + 1.0) / 4.0
 
 
 def intervals(
@@ -474,7 +474,7 @@ def intervals(
             spread = (along * np.maximum(seen, 0.0)) @ along.T
             in_spread = sums.products_noise * one
         error = spread + sums.vector_noise**2 * one
-        error += _UNSURE * in_spread @ solved(error, in_spread)
+        error += UNSURE * in_spread @ solved(error, in_spread)
         return prior.updated(hessian, bend, error, pooled, view.v, shown), spread, variance
 
     found, spread, dispersion = updated(view.v)

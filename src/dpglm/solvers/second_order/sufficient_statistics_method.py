@@ -41,6 +41,7 @@ from dpglm.solvers.second_order.least_squares import (
     LEVEL,
     MOST_SQUARES,
     RATIO,
+    UNSURE,
     Coordinates,
     FirstFit,
     Fit,
@@ -86,8 +87,8 @@ _FINAL: Mapping[Covariance, ScoreShares] = {
 }
 """Division of the release that intervals follow from; its matrix comes from no other release."""
 _REACH = 2.5  # Standard deviations of residuals that are not clipped.
-# Noise variance of scores over sampling variance: up to the first few scores are clipped, for all
-# counts; beyond the second, without intervals, counts do not widen the bound.
+# Share that noise adds to squared errors: up to the first few scores are clipped, for all counts;
+# beyond the second, without intervals, counts do not widen the bound.
 _SMALL, _LARGE = 0.01, 0.5
 
 
@@ -185,9 +186,7 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
         share = self._score_share
         squares = MOST_SQUARES if self.full_weights else min(self.score_clip, MOST_SQUARES)
         longest = (1.0 + LEVEL) * squares * data.n_features
-        # Residuals are bounded at this many standard deviations.
-        rarely_clipped = math.sqrt(_SMALL * share * data.n_rows / longest) / last.noise_std
-        extent = max(_REACH * self.slack, rarely_clipped)
+        extent = max(_REACH * self.slack, self._bound_for(_SMALL) / math.sqrt(longest))
         if self.inference is not None:
             # Weighted scores are clipped, and few rows have both a large weight and a large score.
             extent *= data.typical_weight / data.weight_bound
@@ -202,6 +201,16 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
         if self.inference is None:
             return _SCORE.vector * self.n_scores
         return _FINAL[self.inference].vector
+
+    def _bound_for(self, added: float) -> float:
+        """Return the bound on scores, for a residual variance of 1, whose noise adds this share."""
+        n_rows, noise = self.data.n_rows, self._releases[-1].noise_std
+        bound = math.sqrt(added * self._score_share * n_rows) / noise
+        if self.inference == "robust":
+            # Noise in products grows with the square of the bound, and lengthens intervals.
+            square = math.sqrt(added / UNSURE * _FINAL["robust"].products) * n_rows / noise
+            bound = min(bound, math.sqrt(square / self.data.unit_weight))
+        return bound
 
     @property
     def moment_noise(self) -> float:
@@ -341,36 +350,30 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
         """Bound scores where their counts vanish, or further where noise is small anyway."""
         first, at = present(state.first), present(state.coordinates)
         # Without intervals scores are clipped by their own norm, and rows are not weighted.
-        is_full = self.inference is None or self.full_weights
-        cap = at.most if is_full else at.capped(self.score_clip)
+        cap = at.capped(self.score_clip) if self.inference and not self.full_weights else at.most
         view = dataclasses.replace(first.view, cap=cap, v=first.fit.v)
         # Shells of scores over the weight bound, from their root mean square on.
         usual = math.sqrt((at.mean_square + at.level**2) * first.fit.variance)
         shells = Shells(usual / max(self.data.weight_bound, 1.0), RATIO)
         counts = _bounded(noisy_shell_counts(oracle, declared, view, shells))
-        fit, last = first.fit, self._releases[-1]
-        even = math.sqrt(self._score_share * self.data.n_rows * fit.variance) / last.noise_std
+        fit, deviation = first.fit, math.sqrt(first.fit.variance)
         # Weighted scores have heavier tails; experiments/survey.py measures the shell's effect.
         bound = first_empty(shells, counts, declared.noise_std)
         if self.inference is not None and self.data.weight_bound > 1.0:
             bound *= RATIO
         width = self.data.target_high - self.data.target_low or 1.0
         longest_score = width * math.sqrt(at.most + at.level**2)
-        bound = min(max(bound, math.sqrt(_SMALL) * even), longest_score)
-        if self.full_weights:
-            bound = longest_score
+        least = math.inf if self.full_weights else deviation * self._bound_for(_SMALL)
+        bound = min(max(bound, least), longest_score)
         if self.inference is not None:
             view = dataclasses.replace(view, reach=bound / math.sqrt(view.longest))
             return dataclasses.replace(state, view=view)
-        bound = min(bound, math.sqrt(_LARGE) * even)
-        longest = at.capped(self.score_clip) + at.level**2
-        reach = bound / math.sqrt(longest)
+        bound = min(bound, deviation * self._bound_for(_LARGE))
+        reach = bound / math.sqrt(at.capped(self.score_clip) + at.level**2)
         fit = dataclasses.replace(fit, reach=max(fit.reach, reach))
-        first = dataclasses.replace(first, fit=fit)
-        extent = max(state.extent, reach / math.sqrt(fit.variance))
-        return dataclasses.replace(
-            state, first=first, scores=PooledScores.none(first), extent=extent
-        )
+        first, extent = dataclasses.replace(first, fit=fit), max(state.extent, reach / deviation)
+        scores = PooledScores.none(first)
+        return dataclasses.replace(state, first=first, scores=scores, extent=extent)
 
     def _ask_score(self, state: _State, oracle: Oracle, declared: SumRelease) -> _State:
         """Release a score at the estimate from all scores so far, and update it."""
@@ -392,9 +395,8 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
     def _ask_intervals(self, state: _State, oracle: Oracle, declared: SumRelease) -> _State:
         """Take a step from the first fit, without shrinkage."""
         assert self.inference is not None
-        kind, view = self.inference, present(state.view)
+        kind, view, first = self.inference, present(state.view), present(state.first)
         targets, at = present(state.targets), present(state.coordinates)
-        first = present(state.first)
         prior, columns = prior_of_columns(
             at.basis, *at.columns, state.columns, self.prior_scales, self.data
         )
@@ -407,9 +409,7 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
             sums.matrix, at.basis, self.indicators, self.data.intercept
         )
         sums = dataclasses.replace(sums, matrix=matrix)
-        found = intervals(
-            view, sums, at, prior, targets.weight, self.data, self._penalty, kind, kept
-        )
+        found = intervals(view, sums, at, prior, weight[0], self.data, self._penalty, kind, kept)
         found = dataclasses.replace(found, binding=binding)
         return dataclasses.replace(state, w=found.center, noise=found.privacy, intervals=found)
 
