@@ -264,7 +264,7 @@ CHOSEN: list[Case] = [
     *solver_cases("newton", Newton(n_steps=2), data=LONG),
     *solver_cases(
         "calibrated",
-        Calibrated(Newton(n_steps=2), share=0.5),
+        Calibrated(NoisyGD(n_steps=2), share=0.5),
         data=dataclasses.replace(LONG, intercept=10.0),
         why=ROUNDABOUT,
     ),

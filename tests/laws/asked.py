@@ -217,7 +217,6 @@ OPTIONS: tuple[Solver, ...] = (
     FrankWolfe(n_steps=2, slope_clip=1e-15),
     Newton(n_steps=3),
     Newton(),
-    Calibrated(Newton(n_steps=2), share=0.3),
     Calibrated(FEW, share=0.3),
     Calibrated(Preprocessed([Center()], FEW), share=0.3),
     RandomIntercepts(((0, 2),)),

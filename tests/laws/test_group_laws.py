@@ -46,7 +46,7 @@ CASES = {
     "noisy_gd, compared": (NoisyGD(n_steps=2, compare=True), Logistic()),
     "noisy_sgd": (NoisySGD(n_steps=3, sampling_rate=0.5), Logistic()),
     "newton": (Newton(n_steps=2), Logistic()),
-    "calibrated": (Calibrated(Newton(n_steps=2), share=0.3), Logistic()),
+    "calibrated": (Calibrated(NoisyGD(n_steps=2), share=0.3), Logistic()),
     "newton_raphson": (NewtonRaphson(), Logistic()),
     "newton_raphson, robust": (NewtonRaphson(n_pooled=1, inference="robust"), Logistic()),
     "newton_raphson, counts": (NewtonRaphson(n_pooled=1), Poisson()),

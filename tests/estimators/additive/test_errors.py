@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import optimize
 
 from dpglm import AdditiveClassifier, AdditiveRegressor
 from dpglm.estimators.additive import _errors as module
@@ -77,24 +76,6 @@ def test_term_variances_find_large_and_small_terms():
     ratios = np.sqrt(np.mean(found, axis=0)[[0, 30, 60]]) / scales
     assert (ratios > 0.8).all(), ratios
     assert (ratios < [1.3, 2.0, 1.6]).all(), ratios
-
-
-def test_calibration_is_the_factor_on_the_reached_share():
-    rng = np.random.default_rng(2)
-    size = 400
-    reached, spread = np.diag(rng.uniform(0.1, 0.9, size)), np.diag(rng.uniform(0.5, 2.0, size))
-    noise, weights = 0.04, np.diag(spread)
-
-    def excess(factor):
-        share = factor * np.diag(reached)
-        return weights @ share - weights @ (share**2 + noise)
-
-    # The factor for which scores have a slope of 1.
-    factor = optimize.brentq(excess, 0.5, 3.0)
-    theta = rng.normal(size=size)
-    w = factor * reached @ theta + np.sqrt(noise) * rng.normal(size=size)
-    found = module._calibration(spread, reached, np.eye(size), noise * np.eye(size), w)
-    assert found == pytest.approx(factor, rel=0.1)
 
 
 FACTS = {

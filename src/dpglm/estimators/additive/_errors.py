@@ -46,7 +46,7 @@ from dpglm.solvers.uncertainty import Floats, Solution, Uncertainty
 from dpglm.tables.additive_terms import NumericAxis, Term, as_dense
 from dpglm.tables.schema import Schema
 
-_ROUNDS, _CALIBRATIONS, _TINY = 20, 3, 1e-9
+_ROUNDS, _REPEATS, _TINY = 20, 3, 1e-9
 # Least share of a value, and the farthest score.
 _LEAST_SHARE, _FARTHEST = 2e-5, 30.0
 
@@ -111,7 +111,7 @@ def _given_scores(solution: Solution, schema: Schema, w: Floats, known: Informat
     level = known.sampling + of_level * np.outer(known.design[:, -1], known.design[:, -1])
     reached, center, covariance = known.design @ back, w, np.zeros((size + 1, size + 1))
     variances, privacy, gain = np.eye(size), covariance, back
-    for _ in range(_CALIBRATIONS):
+    for _ in range(_REPEATS):
         privacy = known.privacy(center, covariance)
         errors, unit = level + privacy, PRIOR * math.sqrt(dispersion)
         variances = _marginal_variances(kinds, known.pooled, reached, errors, unit)
@@ -168,16 +168,9 @@ def _uncertainty(
         dispersion, privacy = response.dispersion, noise.columns
         per_row = dispersion / (data.n_rows * data.typical_weight * curvature)
         reached, own = response.reached(spread)
-        own, variances, factor = per_row * own, np.eye(size), 1.0
-        for _ in range(_CALIBRATIONS if response.is_calibrated else 1):
-            errors = factor**2 * own + privacy[:size, :size]
-            if response.is_calibrated:
-                factor = _calibration(spread, reached, variances, errors, before)
-                errors = factor**2 * own + privacy[:size, :size]
-            unit = PRIOR * math.sqrt(dispersion)
-            variances = _term_variances(groups, before, factor * reached, errors, unit)
-        reached = factor * reached
-        sampling = _with_mean(factor**2 * own, mean, per_row / data.intercept**2)
+        own, unit = per_row * own, PRIOR * math.sqrt(dispersion)
+        variances = _term_variances(groups, before, reached, own + privacy[:size, :size], unit)
+        sampling = _with_mean(own, mean, per_row / data.intercept**2)
     missed = np.eye(size) - kept[:size, :size] @ reached
     smoothing = _with_mean(missed @ variances @ missed.T, mean, 0.0)
     prior = _with_mean(variances, mean, (PRIOR_INTERCEPT / data.intercept) ** 2)
@@ -207,20 +200,6 @@ def _of_columns(precision: Floats) -> tuple[Floats, float, Floats]:
     level = float(precision[-1, -1])
     mean = precision[-1, :-1] / level
     return precision[:-1, :-1] - level * np.outer(mean, mean), level, mean
-
-
-def _calibration(
-    spread: Floats, reached: Floats, variances: Floats, errors: Floats, w: Floats
-) -> float:
-    """Return the factor on ``reached`` from the slope that was fitted for the scores.
-
-    With it the scores ``w = c F theta + e`` satisfy ``E <w, theta> = E <w, w>`` in the inner
-    product of ``spread``, and ``E <w, w>`` is estimated by itself.
-    """
-    through = spread @ reached @ variances
-    along, across = float(np.trace(through)), float((through * reached).sum())
-    signal = 1.0 - float((spread * errors).sum()) / max(float(w @ spread @ w), _TINY)
-    return along / max(across, _TINY) * max(signal, 0.0)
 
 
 def _with_mean(covariance: Floats, mean: Floats, variance: float) -> Floats:

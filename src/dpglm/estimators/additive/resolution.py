@@ -12,7 +12,6 @@ from dpglm._validation import check_count, check_integer
 from dpglm.data.rows import DataSpec
 from dpglm.privacy.budget import Adjacency, ApproximateDP, PrivacyBudget
 from dpglm.solvers.base import Solver
-from dpglm.solvers.composite.calibrated import Calibrated
 from dpglm.solvers.second_order.newton import LEAST_CLIP, USUAL_CLIP, Newton
 from dpglm.solvers.second_order.newton_raphson_settings import HARMLESS, NEGLIGIBLE, hessian_noise
 from dpglm.tables.additive import MOST_SEGMENTS, Additive, AdditiveEncoding
@@ -314,8 +313,7 @@ def _solver(
     """Return Newton's method for few features and signals that are not ample.
 
     Its clipping threshold is often below its default: rows of curves have similar norms, so a
-    smaller threshold loses little and reduces the noise. ``Calibrated`` corrects the scale of
-    scores for two classes.
+    smaller threshold loses little and reduces the noise.
     """
     small = n_features <= MOST_FEATURES and n_rows * n_features <= _MOST_ENTRIES
     if not small or signal > (_AMPLE_FOR_LOG_LINKS if has_log_link else AMPLE):
@@ -324,6 +322,6 @@ def _solver(
         return Newton()
     if not is_squared:
         over_sampling = signal * math.sqrt((n_features + 1) / n_rows)
-        return Calibrated(Newton(clip=min(LEAST_CLIP + _CLIP_GROWTH * over_sampling, _MOST_CLIP)))
+        return Newton(clip=min(LEAST_CLIP + _CLIP_GROWTH * over_sampling, _MOST_CLIP))
     least = max(LEAST_CLIP, min(_WEAK_SIGNAL / signal, _MOST_CLIP))
     return Newton(clip=min(max(_CLIP_GROWTH_OF_SQUARES * signal, least), USUAL_CLIP))

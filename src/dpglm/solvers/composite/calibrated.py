@@ -1,4 +1,4 @@
-"""A direction, by Newton or gradient steps, then the slope and intercept of its scores."""
+"""A direction by gradient steps, then the slope and intercept of its scores."""
 
 from __future__ import annotations
 
@@ -30,13 +30,9 @@ from dpglm.solvers.composite.preprocessed import Preprocessed
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.second_order.likelihood import NormalScores
-from dpglm.solvers.second_order.newton import Newton, NewtonMethod
 from dpglm.solvers.second_order.newton_raphson import NewtonRaphson
 from dpglm.solvers.second_order.newton_raphson_method import NewtonRaphsonState
-from dpglm.solvers.uncertainty import Floats, NoiseCovariance
 
-# Winsorize scores at this many standard deviations.
-_MOST_SCORE = 6.0
 # Rows times mu that suffice for slope and intercept, and their least and largest share.
 _ENOUGH, _LEAST_SHARE, _MOST_SHARE = 150.0, 0.03, 0.1
 # Bounds on the slope, in units of the direction's own.
@@ -49,14 +45,14 @@ _DIRECTION, _SCALE = "direction", "scale"
 class Calibrated(Solver):
     """The direction of a linear model by another solver, then its scale and intercept.
 
-    A small clipping threshold reduces noise and keeps the ranks of scores, but biases their size.
+    A small clipping threshold and few steps keep the ranks of scores, but bias their size.
     A slope and an intercept for the scores correct this. ``NewtonRaphson`` estimates them by
     maximum likelihood, with a part of the budget.
 
     Parameters
     ----------
-    solver : Newton, NoisyGD or Preprocessed, default=Newton()
-        Finds the direction; ``NoisyGD`` without sampling.
+    solver : NoisyGD or Preprocessed, default=NoisyGD()
+        Finds the direction: ``NoisyGD`` without sampling, alone or after steps of ``Preprocessed``.
     share : float, optional
         Share of the budget (of mu squared) for slope and intercept, in (0, 1). By default enough
         for good estimates, at least 0.03; if that exceeds 0.1, the plan is that of ``solver``.
@@ -80,22 +76,22 @@ class Calibrated(Solver):
     >>> from dpglm.privacy import ApproximateDP
     >>> from dpglm.problem import Logistic
     >>> data = DataSpec(n_rows=10_000, n_features=20, intercept=1.0)
-    >>> solver = Calibrated(Newton(clip=0.2, n_steps=10))
-    >>> plan = solver.plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), data)
+    >>> plan = Calibrated(NoisyGD(n_steps=10)).plan(
+    ...     Problem(Logistic()), ApproximateDP(1.0, 1e-5), data
+    ... )
     >>> [(one.quantity, one.count) for one in plan.method.releases][:2]
-    [('direction: normalised second-moment sum', 1), ('direction: preconditioned gradient sum', 10)]
+    [('direction: clipped gradient sum', 10), ('scale: sums of targets and weights', 1)]
     """
 
-    solver: Solver = field(default_factory=Newton)
+    solver: Solver = field(default_factory=NoisyGD)
     share: float | None = None
 
     def __post_init__(self) -> None:
         base = self.solver.solver if isinstance(self.solver, Preprocessed) else self.solver
-        sampled = isinstance(base, NoisyGD) and base.sampling_rate < 1.0
-        if sampled or not isinstance(base, Newton | NoisyGD):
+        if not isinstance(base, NoisyGD) or base.sampling_rate < 1.0:
             raise ValueError(
-                "solver must be Newton, NoisyGD without sampling, or one of them after steps of "
-                f"Preprocessed, got {self.solver!r}"
+                "solver must be NoisyGD without sampling, or this after steps of Preprocessed, got "
+                f"{self.solver!r}"
             )
         if self.share is not None:
             check_real("share", self.share, above=0.0, below=1.0)
@@ -113,7 +109,7 @@ class Calibrated(Solver):
         scale = NewtonRaphson().plan(
             Problem(problem.loss),
             GaussianDP(math.sqrt(share) * mu),
-            _scores(data, _MOST_SCORE if isinstance(self.solver, Newton) else data.row_norm),
+            _scores(data),
             facts.adjacency,
         )
         direction = defaults.plan_beside(
@@ -127,15 +123,11 @@ class Calibrated(Solver):
         return facts.plan(CalibratedMethod(problem, direction, scale))
 
 
-def _scores(data: DataSpec, reach: float) -> DataSpec:
-    """Return the facts of rows that have their score as the only feature.
-
-    In standard deviations if they are known, else in units of the coefficients' norm.
-    """
+def _scores(data: DataSpec) -> DataSpec:
+    """Return the facts of rows with their score over the slopes' norm as the only feature."""
     return dataclasses.replace(
         data,
         n_features=1,
-        row_norm=reach,
         entry_bound=math.inf,
         intercept=1.0 if data.intercept else 0.0,
         dtype="float64",
@@ -165,19 +157,12 @@ class CalibratedMethod(Composite["CalibratedState"]):
     scale: Plan  # For rows with their score as the only feature.
 
     def __post_init__(self) -> None:
-        reach = _MOST_SCORE if self._newton else self.direction.data.row_norm
-        if self.scale.data != _scores(self.direction.data, reach):
+        if self.scale.data != _scores(self.direction.data):
             raise ValueError(f"scale must be for scores, got {self.scale.data!r}")
 
     @property
     def algorithm(self) -> str:
         return f"{self.direction.method.algorithm}, calibrated"
-
-    @property
-    def _newton(self) -> NewtonMethod | None:
-        """The direction's method if it is Newton's, for which the spread of scores is known."""
-        method = self.direction.method
-        return method if isinstance(method, NewtonMethod) else None
 
     def check(self, plan: Plan) -> None:
         check_same(self.direction, plan, ["data", "adjacency"])
@@ -212,24 +197,14 @@ class CalibratedMethod(Composite["CalibratedState"]):
             state = dataclasses.replace(state, step=number, scale=scale)
         return state, dataclasses.replace(info, step=number)
 
-    def _found(self, state: Any) -> Floats:
-        """Return the direction: the parameter, Newton's before it is shrunk."""
-        return state.w if self._newton else self.direction.method.finish(state).w
-
     def _map(self, state: Any) -> RowMap:
-        """Return the map of rows to scores: Newton's about 0, in standard deviations."""
-        data, w = self.direction.data, self._found(state)
-        slopes = w[: data.n_features]
-        center, squares = np.zeros_like(slopes), float(slopes @ slopes)
-        if self._newton and data.intercept and squares > 0.0:
-            mean = NormalScores.of(state.basis, w).mean
-            center = (mean - data.intercept * w[-1]) / squares * slopes
+        """Return the map of rows to scores, in units of the slopes' norm."""
+        slopes = self.direction.method.finish(state).w[: self.direction.data.n_features]
         with np.errstate(divide="ignore", invalid="ignore"):
-            matrix = slopes[:, np.newaxis] / self._unit(state)
-        if not (np.isfinite(matrix).all() and np.isfinite(center).all()):
-            # After an overflow all scores are alike.
-            return RowMap(np.zeros_like(slopes), np.zeros((data.n_features, 1)))
-        return RowMap(center, matrix)
+            matrix = slopes[:, np.newaxis] / np.linalg.norm(slopes)
+        # After an overflow, or without slopes, all scores are alike.
+        matrix = matrix if np.isfinite(matrix).all() else np.zeros_like(matrix)
+        return RowMap(np.zeros_like(slopes), matrix)
 
     def _of_scores(self, state: CalibratedState, oracle: Oracle) -> Oracle:
         """Return the oracle of rows that have their score as the only feature."""
@@ -242,22 +217,14 @@ class CalibratedMethod(Composite["CalibratedState"]):
         of_scores: Oracle = oracle.kept["scores"]
         return of_scores
 
-    def _unit(self, state: Any) -> float:
-        """Return the standard deviation of the scores, or else the length of the slopes; or 0."""
-        w = self._found(state)
-        if self._newton:
-            unit = NormalScores.of(state.basis, w).spread
-        else:
-            unit = float(np.linalg.norm(w[: self.direction.data.n_features]))
-        return unit if np.isfinite(unit) else 0.0
-
     def finish(self, state: CalibratedState) -> Outcome:
-        direction, scale = self.direction.method.finish(state.direction), state.scale
+        direction, scale = self.direction.method.finish(state.direction).w, state.scale
         calibration = finished(self.scale.method, scale)
         assert state.map is not None
         assert scale is not None
         # Relative to the direction's own scale: noise must not reverse scores.
-        own, found = self._unit(state.direction), float(calibration.w[0])
+        own = float(np.linalg.norm(direction[: self.direction.data.n_features]))
+        own, found = own if math.isfinite(own) else 0.0, float(calibration.w[0])
         w = calibration.w.copy()
         w[0] = min(max(found, _LEAST_SLOPE * own), _MOST_SLOPE * own)
         if self.scale.data.intercept:
@@ -265,38 +232,4 @@ class CalibratedMethod(Composite["CalibratedState"]):
             assert scale.basis is not None
             one = NormalScores.of(scale.basis, np.array([1.0, 0.0]))
             w[1] += (found - w[0]) * one.mean / self.scale.data.intercept
-        d = self.direction.data.n_features
-        w = state.map.pull_back(w, self.direction.data, self.scale.data)
-        precision = direction.precision
-        if precision is not None:
-            precision = precision / defaults.relative_length(w[:d], direction.w[:d]) ** 2
-        noise = self._noise(state, w[:d], calibration.noise_covariance)
-        response = direction.response
-        if response is not None:
-            response = dataclasses.replace(response, share=1.0, is_calibrated=True)
-        row = direction.products
-        return Outcome(w, noise, precision=precision, response=response, products=row)
-
-    def _noise(
-        self, state: CalibratedState, slopes: Floats, of_scale: NoiseCovariance | None
-    ) -> NoiseCovariance | None:
-        """Return the covariance of the noise in the coefficients, where it is known."""
-        method, data = self._newton, self.direction.data
-        found = None if method is None else method.noise_before_shrinkage(state.direction)
-        if found is None or of_scale is None or (unit := self._unit(state.direction)) == 0.0:
-            return None
-        assert state.map is not None
-        w, basis = state.direction.w, state.direction.basis
-        # Calibration compensates for noise in the length of the scores and in their mean, whatever
-        # the direction is.
-        mean = defaults.mean_prediction(len(w), basis.inverse)
-        kept = np.eye(len(w))
-        kept[-1] -= mean
-        level = basis.inverse[:, -1]
-        across = basis.inverse.T @ (basis.inverse @ w - level * (mean @ w))
-        kept -= np.outer(kept @ w, across) / unit**2
-        grown = defaults.relative_length(slopes, w[: data.n_features])
-        back = state.map.pulling_matrix(data, self.scale.data)
-        both = found.mapped(grown * kept).columns + of_scale.mapped(back).columns
-        known = NoiseCovariance(both)
-        return known if known.is_finite else None
+        return Outcome(state.map.pull_back(w, self.direction.data, self.scale.data))

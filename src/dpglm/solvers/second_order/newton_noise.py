@@ -44,7 +44,6 @@ class Response:
     curvature: float  # Mean curvature of the clipped loss, relative to the bound of steps.
     dispersion: float  # Mean squared slope of a row over the mean curvature of the loss.
     share: float = 1.0  # Share of the way from the start that the fit keeps.
-    is_calibrated: bool = False  # Whether a slope for the scores was fitted afterwards.
     # Means of the points in the basis and of the gradients there over the bound of steps, with the
     # noise in the latter; for squared errors without much of a penalty.
     scores: tuple[Floats, Floats, float] | None = None
