@@ -74,14 +74,16 @@ class Table:
         make = AdditiveClassifier if self.classifies else AdditiveRegressor
         return make(self.schema, **parameters)
 
-    def scores(self, make: Callable[..., Any], epsilon: float, seeds: int) -> NDArray[np.float64]:
+    def scores(
+        self, make: Callable[..., Any], epsilon: float, seeds: int, first: int = 0
+    ) -> NDArray[np.float64]:
         """Return AUC and log loss, or R squared and nothing, of each fold and seed: (n, 2)."""
         folds = np.random.default_rng(0).permutation(len(self.target)) % FOLDS
         found = []
         for seed in range(seeds):
             for fold in range(FOLDS):
                 fit, held = folds != fold, folds == fold
-                model = make(epsilon=epsilon, delta=DELTA, random_state=FOLDS * seed + fold)
+                model = make(epsilon=epsilon, delta=DELTA, random_state=first + FOLDS * seed + fold)
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", LowSignalWarning)
                     fitted = model.fit(self.rows(fit), self.target[fit])
@@ -290,14 +292,14 @@ def over_draws(kind: str, epsilons: list[float], draws: int) -> None:
     """Print the mean gain over tables of a kind, with its standard error over the tables."""
     made = [generated(kind, draw) for draw in range(draws)]
     for epsilon in epsilons:
-        gains = np.array(
-            [
-                _gain(one.scores(one.additive, epsilon, 1), one.scores(one.linear, epsilon, 1))[0]
-                for one in made
-            ]
-        )
-        error = gains.std(ddof=1) / math.sqrt(draws)
-        print(f"{kind} eps {epsilon:g}: {gains.mean():+.4f} +- {error:.4f}", flush=True)
+        gains = []
+        for draw, one in enumerate(made):
+            # Each table has noise of its own.
+            makes = one.additive, one.linear
+            scores = [one.scores(make, epsilon, 1, FOLDS * draw) for make in makes]
+            gains.append(_gain(*scores)[0])
+        error = np.std(gains, ddof=1) / math.sqrt(draws)
+        print(f"{kind} eps {epsilon:g}: {np.mean(gains):+.4f} +- {error:.4f}", flush=True)
 
 
 def wide_bounds(table: Table, epsilons: list[float], seeds: int) -> str:

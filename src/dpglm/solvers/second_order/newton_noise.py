@@ -29,7 +29,7 @@ _LEAST_RATIO = 1e-12
 # Curvature is lowered by this many standard deviations. It is the smaller one of 1 and 2 that
 # covers every term of ACS employment in at least 85 % at epsilon 0.1 to 1:
 # ``python -m experiments.additive_coverage --splits FOLDER``.
-_DOUBT = 2.0
+_DOUBT = 1.0
 
 
 @final
@@ -53,7 +53,7 @@ class Response:
 
         ``spread`` is the covariance of prepared columns, weighted by the rows' curvature over its
         mean, as the intercept keeps the mean prediction. A step of size eta leaves ``1 - eta c`` of
-        the way in a direction of relative curvature c, which is taken as two standard deviations of
+        the way in a direction of relative curvature c, which is taken as one standard deviation of
         its noise smaller than estimated: a small curvature is mostly noise where two terms nearly
         coincide. The second matrix is the covariance from sampling, in units of the variance of a
         mean prediction.
