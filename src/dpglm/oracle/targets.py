@@ -247,6 +247,26 @@ def noisy_squared_slope(
     return most**2 * min(max(float(total[0]), declared.noise_std) / weight, 1.0)
 
 
+SLOPES = RowSum("clipped slopes", 1, directions=1)
+"""A number from -1 to 1, times the weight, for each row."""
+
+
+def noisy_mean_slope(oracle: Oracle, declared: SumRelease, w: Array, most: float) -> float:
+    """Release the sum of slopes at ``w``, clipped at ``most`` and weighted, over the public n.
+
+    Privacy: in units of ``most`` a row contributes at most its weight, for any ``w``.
+    """
+    loss = oracle.loss
+
+    def cut(block: Block) -> Any:
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            slopes = finite(loss.slope(block.predict(w), float_targets(block))) / most
+        return namespace(slopes).clip(slopes, -1.0, 1.0)[:, None]
+
+    total = SLOPES.noisy(oracle, declared, sum_over_rows(cut))
+    return most * float(total[0]) / oracle.rows.spec.n_rows
+
+
 def float_targets(block: Block) -> Array:
     """Return a block's targets, as the loss wants them, in float64. Private."""
     xp = namespace(block.norms)

@@ -162,7 +162,7 @@ def centered_coordinates(
     second, mean = moments[:d, :d], np.zeros(d)
     if data.intercept > 0.0:
         noise = noise_std * constant / (math.sqrt(2.0) * weight)
-        mean = _james_stein(moments[:d, -1] * (constant / weight), noise)
+        mean = james_stein(moments[:d, -1] * (constant / weight), noise)
         length = float(np.linalg.norm(mean))
         mean *= min(1.0, data.row_norm / length) if length > 0.0 else 1.0
         second = second - np.outer(mean, mean) * (weight / constant**2)
@@ -189,7 +189,7 @@ def centered_coordinates(
     return Coordinates(basis, cap, level, squares, most, columns, alike)
 
 
-def _james_stein(x: Floats, noise: float) -> Floats:
+def james_stein(x: Floats, noise: float) -> Floats:
     """Shrink a vector that is no longer than its noise to zero (positive part)."""
     squares = float(x @ x)
     alone = float(special.chdtri(len(x), BY_CHANCE)) * noise**2
@@ -232,7 +232,7 @@ def slopes_of(sums: MomentSums, view: LinearView, weight: float) -> Slopes:
     found = float(sums.matrix[-1, -1]) / view.level**2
     total = min(max(found, _LEAST_WEIGHT * weight), weight)
     in_mean = sums.matrix_noise / (math.sqrt(2.0) * view.level)
-    mean = _james_stein(sums.matrix[:-1, -1] / (view.level * total), in_mean / total)
+    mean = james_stein(sums.matrix[:-1, -1] / (view.level * total), in_mean / total)
     about_mean = sums.matrix[:-1, :-1] - total * np.outer(mean, mean)
     tempered = _tempered(about_mean, sums.matrix_noise)
     return Slopes(tempered, mean, total, min(noise, total), in_mean)

@@ -28,6 +28,7 @@ from dpglm.oracle.projection import (
     rotated_rows,
     type_in_basis,
 )
+from dpglm.oracle.targets import SLOPES, noisy_mean_slope
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Logistic, Squared
@@ -35,6 +36,7 @@ from dpglm.problem.loss import Loss, Target
 from dpglm.solvers.base import Facts, FitMethod, Outcome, Plan, Solver, StepInfo, present
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.second_order import likelihood, newton_noise
+from dpglm.solvers.second_order.least_squares import james_stein
 from dpglm.solvers.second_order.newton_raphson_settings import (
     ENOUGH_FOR_MEAN,
     MEDIUM,
@@ -149,6 +151,10 @@ class Newton(Solver):
             of_mean = min(max((ENOUGH_FOR_MEAN / (mu * data.n_rows)) ** 2, SMALL), 1.0)
             shares |= {"sizes": 0.5 * of_mean, "targets": 0.5 * of_mean}
             shares["slopes"] = MEDIUM if are_factors else SMALL
+            rest = 0.25 * of_mean
+            is_weak = defaults.is_weakly_regularized(problem, data)
+            if not are_factors and is_weak and math.sqrt(rest) * mu * data.n_rows >= 1.0 / SMALL:
+                shares |= {"targets": rest, "residuals": rest}
 
         def with_noise(scale: float) -> NewtonMethod:
             return NewtonMethod(
@@ -231,6 +237,7 @@ class NewtonState:
     # Points in the basis, and the gradients there.
     visited: tuple[Floats, ...] = ()
     found: tuple[Floats, ...] = ()
+    residual: float | None = None  # Mean slope of the result, over the mean weight.
 
     @property
     def curvature(self) -> float:
@@ -255,20 +262,21 @@ class NewtonMethod(FitMethod["NewtonState"]):
 
     @property
     def n_steps(self) -> int:
-        return len(self.step_sizes)
+        return len(self.step_sizes) + ("residuals" in dict(self.noises))
 
     @functools.cached_property
     def declared(self) -> Mapping[str, SumRelease]:
         """The releases by name: second moments, targets, and gradients in the basis."""
         data, adjacency = self.data, self.adjacency
 
-        kind, clip, count = self._type_in_basis, self.clip, self.n_steps
+        kind, clip, count = self._type_in_basis, self.clip, len(self.step_sizes)
         makers: dict[str, Callable[[GaussianNoise], SumRelease]] = {
             "moments": functools.partial(second_moment_sum(data).release, data, adjacency),
             **likelihood.target_releases(self.problem, data, adjacency),
             "gradients": lambda noise: preconditioned_release(
                 data, adjacency, kind, clip, noise, count
             ),
+            "residuals": functools.partial(SLOPES.release, data, adjacency),
         }
         return likelihood.declare(makers, dict(self.noises), frozenset({"moments", "gradients"}))
 
@@ -446,6 +454,12 @@ class NewtonMethod(FitMethod["NewtonState"]):
         return NewtonState(0, moments, basis, start.w, start, weight)
 
     def step(self, state: NewtonState, oracle: Oracle) -> tuple[NewtonState, StepInfo]:
+        if state.step == len(self.step_sizes):
+            declared, most = self.declared["residuals"], self._unit(state)
+            mean = noisy_mean_slope(oracle, declared, self._shrunk(state).w, most) / state.weight
+            noise = most * declared.noise_std / self.data.n_rows
+            after = dataclasses.replace(state, step=state.step + 1, residual=mean)
+            return after, StepInfo(after.step, 1.0, abs(mean), noise)
         if state.basis is None:
             state = self._started(oracle)
         basis, unit = present(state.basis), self._unit(state)
@@ -479,6 +493,34 @@ class NewtonMethod(FitMethod["NewtonState"]):
         ), info
 
     def finish(self, state: NewtonState) -> Outcome:
+        found, residual = self._shrunk(state), state.residual
+        if residual is None or found.noise_covariance is None:
+            return found
+        # Clipped residuals bias the mean prediction towards that of medians.
+        basis, data, noise = present(state.basis), self.data, found.noise_covariance
+        average = defaults.mean_prediction(data.n_columns, basis.inverse)
+        added = self._unit(state) * self.declared["residuals"].noise_std
+        added /= data.intercept * data.n_rows * state.weight
+        change = residual / data.intercept
+        moved = np.zeros_like(found.w)
+        moved[-1] = -float(james_stein(np.array([change]), added)[0])
+        if not moved[-1]:
+            return found
+        share = abs(float(moved[-1]) / change)
+        kept = np.eye(len(moved))
+        kept[-1] -= share * average
+        columns = noise.mapped(kept).columns
+        # The share grows with the change.
+        columns[-1, -1] += ((2.0 - share) * added) ** 2
+        response = found.response
+        if response is not None and response.scores is not None:
+            point, gradient, error = response.scores
+            scores = point + basis.inverse @ moved, gradient, error
+            response = dataclasses.replace(response, scores=scores)
+        w, noise = found.w + moved, NoiseCovariance(columns)
+        return dataclasses.replace(found, w=w, noise_covariance=noise, response=response)
+
+    def _shrunk(self, state: NewtonState) -> Outcome:
         noise, inverse = self.noise_before_shrinkage(state), present(state.basis).inverse
         row, size, left = inverse[:, -1] @ inverse, self.data.n_columns, self._noise_left(state)
         if noise is not None and state.w.ndim == 1:
@@ -518,9 +560,9 @@ class NewtonMethod(FitMethod["NewtonState"]):
             square = (likelihood.USUAL_ERROR * state.start.slope) ** 2
         means = None
         if isinstance(loss, Squared) and defaults.is_weakly_regularized(self.problem, data):
-            if self.n_steps > 2:
+            if len(self.step_sizes) > 2:
                 bend, square = self._measured(state)
-            per_step = self._unit(state) * self.noise_std / math.sqrt(self.n_steps)
+            per_step = self._unit(state) * self.noise_std / math.sqrt(len(self.step_sizes))
             gradient = np.mean(state.found, axis=0) / state.curvature
             means = np.mean(state.visited, axis=0), gradient, per_step / state.curvature
         return newton_noise.Response(
