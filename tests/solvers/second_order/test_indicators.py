@@ -15,7 +15,11 @@ from dpglm.problem import Logistic, Problem
 from dpglm.solvers import NewtonRaphson
 from dpglm.solvers.second_order import newton_raphson_method, sufficient_statistics_method
 from dpglm.solvers.second_order.posterior import noisy_hessian
-from dpglm.solvers.second_order.preconditioner import Basis, with_products_of_indicators
+from dpglm.solvers.second_order.preconditioner import (
+    Basis,
+    prior_of_columns,
+    with_products_of_indicators,
+)
 from dpglm.tables.schema import Schema
 
 INTERCEPT = 0.5
@@ -187,7 +191,7 @@ def test_rows_that_are_shortened_or_scaled_have_no_indicators():
     assert LogisticRegression()._indicators(None) == ()
 
 
-@pytest.mark.parametrize(("kind", "epsilon"), [("logistic", 0.5), ("linear", 1.0)])
+@pytest.mark.parametrize(("kind", "epsilon"), [("logistic", 0.4), ("linear", 1.0)])
 def test_standard_errors_of_levels_gain_from_the_equations(kind, epsilon, monkeypatch):
     """Planted: a Hessian as it was released."""
 
@@ -230,3 +234,52 @@ def test_ranges_must_increase_within_the_columns():
 def test_ranges_have_two_places_and_a_number(wrong):
     with pytest.raises(ValueError, match="indicators must be"):
         NewtonRaphson(indicators=wrong)
+
+
+@pytest.mark.parametrize("center", [0.0, 0.2])
+def test_prior_of_a_factor_does_not_depend_on_its_reference(center):
+    """All differences of two levels have the same prior; without a reference, levels have."""
+    size = 7
+    data = DataSpec(1000, size, row_norm=1.0, intercept=INTERCEPT)
+    same, levels = Basis(np.eye(size + 1), np.eye(size + 1)), ((1, 6, center),)
+    of_columns = np.full(size, 0.1), np.full(size, 0.2), 1e-6
+    found, _ = prior_of_columns(same, *of_columns, None, (2.5,) * size, data, levels)
+    for prior in (found.declared, found.usual):
+        differences = np.eye(size)[2:6] - np.eye(size)[1]
+        variances = np.einsum("ij,jk,ik->i", differences, prior[:size, :size], differences)
+        np.testing.assert_allclose(np.diag(prior)[:size], 2.5**2)
+        np.testing.assert_allclose(variances, 2.5**2 * (1.0 if center else 2.0))
+        assert prior[0, 1:size] == pytest.approx(0.0)
+        assert prior[6, :6] == pytest.approx(0.0)
+
+
+def test_strong_effects_against_a_rare_reference_are_covered(monkeypatch):
+    """Planted: independent effects, so that the prior of their mean is too narrow."""
+    levels, shares = [f"l{k}" for k in range(8)], np.array([0.0064] + [0.9936 / 7] * 7)
+    column = {"type": "categorical", "categories": levels}
+    known = Schema.from_dict(
+        {"columns": {"g": column}, "provenance": "made up", "target": TARGETS["logistic"]}
+    )
+
+    def coverage():
+        covered = []
+        for seed in range(30):
+            rng = np.random.default_rng(seed)
+            effects, g = rng.normal(0.0, 1.5, 8), rng.choice(8, 10_000, p=shares)
+            score = effects[g] - effects.mean() + rng.logistic(size=len(g))
+            columns = {"g": np.array(levels)[g], "y": np.where(score > 0.0, "yes", "no")}
+            model = dpglm.from_formula("y ~ C(g)", known, MODELS["logistic"], epsilon=1.0)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                own = model.set_params(random_state=seed).fit(columns).inference_
+            low, high = own.conf_int()[1:].T
+            true = effects[1:] - effects[0]
+            covered.append((low <= true) & (true <= high))
+        return np.mean(covered)
+
+    found = coverage()
+    sound = newton_raphson_method.prior_of_columns
+    monkeypatch.setattr(newton_raphson_method, "prior_of_columns", lambda *args: sound(*args[:-1]))
+    planted = coverage()
+    assert found > 0.88
+    assert planted < 0.82

@@ -440,7 +440,8 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         state = dataclasses.replace(state, w=w, weight=weight, scores=scores, basis=basis)
         if own is None or of_columns is None:
             return dataclasses.replace(state, matrix=bend * np.eye(data.n_columns))
-        prior, columns = prior_of_columns(basis, *of_columns, by, self.prior_scales, data)
+        scales, levels = self.prior_scales, self.indicators
+        prior, columns = prior_of_columns(basis, *of_columns, by, scales, data, levels)
         state = dataclasses.replace(state, moments=own, prior=prior, columns=columns)
         return dataclasses.replace(state, hessian=own.scaled(bend), matrix=bend * own.mean)
 
@@ -481,9 +482,8 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         ends = np.ones(size)
         if data.intercept > 0.0:
             ends[-1] = constant / data.intercept
-        basis = Basis(
-            ends[:, np.newaxis] * vectors / math.sqrt(unit), math.sqrt(unit) * inverse / ends
-        )
+        root = math.sqrt(unit)
+        basis = Basis(ends[:, np.newaxis] * vectors / root, root * inverse / ends)
         features = slice(data.n_features)
         variances = unit * (np.diag(found.mean) - found.mean[-1] ** 2 / total)[features]
         means = found.mean[-1, features] * constant / total

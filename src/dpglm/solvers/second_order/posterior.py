@@ -195,14 +195,9 @@ def whitened(moments: NoisyMatrix, noise: float) -> tuple[Floats, Floats, NoisyM
     raised = values + RIDGE * noise
     roots = np.sqrt(len(values) / max(float((values / raised).sum()), _TINY) / raised)
     vectors = (directions * roots) @ directions.T
-    squares = vectors**2
-    return (
-        vectors,
-        (directions / roots) @ directions.T,
-        NoisyMatrix(
-            (directions * (roots**2 * values)) @ directions.T, squares @ moments.variances @ squares
-        ),
-    )
+    found, squares = (directions * (roots**2 * values)) @ directions.T, vectors**2
+    own = NoisyMatrix(found, squares @ moments.variances @ squares)
+    return vectors, (directions / roots) @ directions.T, own
 
 
 def shrunk_eigenvalues(values: Floats, noise: float) -> tuple[Floats, Floats]:

@@ -48,8 +48,7 @@ class Basis:
 
     def columns(self, means: Floats, deviations: Floats, data: DataSpec) -> Floats:
         """Return the matrix from a row's coordinates to its standardised columns."""
-        standardised = np.zeros((data.n_columns, data.n_features))
-        np.fill_diagonal(standardised, 1.0)
+        standardised = np.eye(data.n_columns, data.n_features)
         if data.intercept > 0.0:
             standardised[-1] = -means / data.intercept
         return np.asarray(self.inverse @ (standardised / deviations))
@@ -153,11 +152,14 @@ def prior_of_columns(
     by: Columns | None,
     scales: tuple[float, ...] | None,
     data: DataSpec,
+    indicators: Sequence[tuple[int, int, float]] = (),
 ) -> tuple[Prior, Floats]:
     """Return the prior in the coordinates, and the matrix from there to standardised columns.
 
     ``means``, and ``variances`` with this ``noise``, are those of columns in the units of ``by``.
-    The prior of the intercept is at the means of the columns.
+    The prior of the intercept is at the means of the columns. ``indicators`` are factors, see
+    ``with_products_of_indicators``. One with a reference level, whose constant is not 0, has
+    effects that are differences of independent levels, so that no prior depends on the reference.
     """
     units, bound = np.ones(data.n_features), data.row_norm / math.sqrt(data.n_features)
     if by is not None:
@@ -169,7 +171,13 @@ def prior_of_columns(
 
     def in_basis(one: Floats) -> Floats:
         level = PRIOR_INTERCEPT * basis.inverse[:, data.n_features :] / (data.intercept or 1.0)
-        root = np.column_stack([columns * (deviations * one), level])
+        root = columns * (deviations * one)
+        for start, stop, center in indicators:
+            if center > 0.0:
+                # Half the variance is that of the reference level, which all differences share.
+                root[:, start:stop] *= math.sqrt(0.5)
+                root = np.column_stack([root, root[:, start:stop].sum(axis=1)])
+        root = np.column_stack([root, level])
         return np.asarray(root @ root.T)
 
     ways = tuple((columns[:, place], basis.vectors[place]) for place in np.flatnonzero(hidden))
@@ -205,10 +213,8 @@ def basis_from_moments(moments: Floats, noise_std: float, data: DataSpec) -> Bas
     if data.intercept > 0.0:
         ends[-1] = constant_column(data) / data.intercept
     lengths = np.sqrt(values)
-    return Basis(
-        ends[:, np.newaxis] * (directions / lengths),
-        (lengths[:, np.newaxis] * directions.T) / ends,
-    )
+    inverse = (lengths[:, np.newaxis] * directions.T) / ends
+    return Basis(ends[:, np.newaxis] * (directions / lengths), inverse)
 
 
 def constant_direction(moments: Floats, noise_std: float, basis: Basis, data: DataSpec) -> Floats:
@@ -250,10 +256,8 @@ def products_in_basis(moments: Floats, noise_std: float, data: DataSpec, basis: 
     typical = unit_of_moments(moments, noise_std, data)
     values, directions = np.linalg.eigh(typical * vectors.T @ kept @ vectors)
     # The true average of the raised directions over their raised value.
-    seen, raised = (
-        np.asarray(np.linalg.eigvalsh(own), dtype=np.float64),
-        noise_std * math.sqrt(size),
-    )
+    seen = np.asarray(np.linalg.eigvalsh(own), dtype=np.float64)
+    raised = noise_std * math.sqrt(size)
     hidden, share = seen < raised, 0.0
     if hidden.any():
         share = max(float(without_repulsion(seen, noise_std)[hidden].mean()) / raised, 0.0)
