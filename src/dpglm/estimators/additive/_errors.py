@@ -149,7 +149,7 @@ def _uncertainty(
     response, noise = solution.response, solution.noise_covariance
     terms, before = schema.additive_encoding.terms, solution.w[:size]
     groups = list(itertools.chain(*_groups(terms, size)))
-    dispersion = loss.dispersion or 1.0
+    dispersion, of_curvature = loss.dispersion or 1.0, None
     if response is None or noise is None:
         of_slopes, level, mean = _of_columns(present(solution.precision))
         reached, unit = np.eye(size), PRIOR * math.sqrt(dispersion)
@@ -165,21 +165,18 @@ def _uncertainty(
         level = data.intercept * float(solution.w[-1])
         spread, mean, curvature = values.spread(values.curvature(before, level, loss))
         spread, mean = spread / curvature, mean / data.intercept
-        dispersion, privacy = response.dispersion, noise.columns
+        dispersion, every = response.dispersion, np.append(mean, 1.0)
         per_row = dispersion / (data.n_rows * data.typical_weight * curvature)
-        reached, own = response.reached(spread)
-        own, variances, factor = per_row * own, np.eye(size), 1.0
-        for _ in range(_CALIBRATIONS if response.is_calibrated else 1):
-            errors = factor**2 * own + privacy[:size, :size]
-            if response.is_calibrated:
-                factor = _calibration(spread, reached, variances, errors, before)
-                errors = factor**2 * own + privacy[:size, :size]
-            unit = PRIOR * math.sqrt(dispersion)
-            variances = _term_variances(groups, before, factor * reached, errors, unit)
-        reached = factor * reached
-        sampling = _with_mean(factor**2 * own, mean, per_row / data.intercept**2)
+        reached, own, privacy, of_curvature = response.reached(spread)
+        privacy = _with_mean(privacy, mean, every @ noise.columns @ every)
+        own, unit = per_row * own, PRIOR * math.sqrt(dispersion)
+        variances = _term_variances(groups, before, reached, own + privacy[:size, :size], unit)
+        sampling = _with_mean(own, mean, per_row / data.intercept**2)
     missed = np.eye(size) - kept[:size, :size] @ reached
-    smoothing = _with_mean(missed @ variances @ missed.T, mean, 0.0)
+    smoothing = missed @ variances @ missed.T
+    if of_curvature is not None:
+        smoothing += kept[:size, :size] @ of_curvature(variances) @ kept[:size, :size].T
+    smoothing = _with_mean(smoothing, mean, 0.0)
     prior = _with_mean(variances, mean, (PRIOR_INTERCEPT / data.intercept) ** 2)
     return Uncertainty(
         w, slopes @ sampling @ slopes.T + smoothing, slopes @ privacy @ slopes.T, prior=prior
@@ -207,20 +204,6 @@ def _of_columns(precision: Floats) -> tuple[Floats, float, Floats]:
     level = float(precision[-1, -1])
     mean = precision[-1, :-1] / level
     return precision[:-1, :-1] - level * np.outer(mean, mean), level, mean
-
-
-def _calibration(
-    spread: Floats, reached: Floats, variances: Floats, errors: Floats, w: Floats
-) -> float:
-    """Return the factor on ``reached`` from the slope that was fitted for the scores.
-
-    With it the scores ``w = c F theta + e`` satisfy ``E <w, theta> = E <w, w>`` in the inner
-    product of ``spread``, and ``E <w, w>`` is estimated by itself.
-    """
-    through = spread @ reached @ variances
-    along, across = float(np.trace(through)), float((through * reached).sum())
-    signal = 1.0 - float((spread * errors).sum()) / max(float(w @ spread @ w), _TINY)
-    return along / max(across, _TINY) * max(signal, 0.0)
 
 
 def _with_mean(covariance: Floats, mean: Floats, variance: float) -> Floats:

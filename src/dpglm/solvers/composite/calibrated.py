@@ -273,7 +273,8 @@ class CalibratedMethod(Composite["CalibratedState"]):
         noise = self._noise(state, w[:d], calibration.noise_covariance)
         response = direction.response
         if response is not None:
-            response = dataclasses.replace(response, share=1.0, is_calibrated=True)
+            grown = defaults.relative_length(w[:d], self._found(state.direction)[:d])
+            response = dataclasses.replace(response, share=grown)
         row = direction.products
         return Outcome(w, noise, precision=precision, response=response, products=row)
 
