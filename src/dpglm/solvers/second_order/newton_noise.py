@@ -62,22 +62,21 @@ class Response:
         bends, directions = np.linalg.eigh(self.curvature * root @ spread @ root)
         bends, back, across = np.maximum(bends, _LEAST_RATIO), root @ directions, directions.T
         errors = self.curvature * math.sqrt(2.0) * self.noise[0] * np.square(back).sum(axis=0)
-        shapes = np.square(bends / np.maximum(errors, _LEAST_RATIO * bends))
+        shapes = (bends / np.maximum(errors, _LEAST_RATIO * bends)) ** 2
         nodes, chances = normal_nodes()
         laws = special.gammaincinv(shapes, special.ndtr(nodes)[:, np.newaxis])
         laws = np.maximum(bends / shapes * laws, _LEAST_RATIO)
         left = [1.0 - np.minimum(eta * laws, 1.0) for eta in self.sizes]
         shares = self.share * (1.0 - np.prod(left, axis=0))
         kept, across = chances @ shares, across @ inverse
-        unsure = chances @ np.square(shares - kept)
         sampled = self.curvature * (chances @ (shares**2 / laws))
         noise = chances @ variance_left(self.sizes, laws) * (self.share * self.step_noise) ** 2
 
-        def of_curvature(prior: Floats) -> Floats:
-            return np.asarray(back * (unsure * ((across @ prior) * across).sum(axis=1)) @ back.T)
+        def of_law(prior: Floats) -> Floats:
+            unsure = chances @ np.square(shares - kept) * ((across @ prior) * across).sum(axis=1)
+            return np.asarray((back * unsure) @ back.T)
 
-        parts = (np.asarray((back * one) @ back.T) for one in (sampled, noise))
-        return (back * kept) @ across, *parts, of_curvature
+        return (back * kept) @ across, (back * sampled) @ back.T, (back * noise) @ back.T, of_law
 
 
 @final
