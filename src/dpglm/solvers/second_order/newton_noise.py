@@ -65,7 +65,7 @@ class Response:
         shapes = (bends / np.maximum(errors, _LEAST_RATIO * bends)) ** 2
         nodes, chances = normal_nodes()
         laws = special.gammaincinv(shapes, special.ndtr(nodes)[:, np.newaxis])
-        laws = np.maximum(bends / shapes * laws, _LEAST_RATIO)
+        laws = np.clip(bends / shapes * laws, _LEAST_RATIO, 1.0 / _LEAST_RATIO)
         left = [1.0 - np.minimum(eta * laws, 1.0) for eta in self.sizes]
         shares = self.share * (1.0 - np.prod(left, axis=0))
         kept, across = chances @ shares, across @ inverse
