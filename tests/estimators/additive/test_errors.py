@@ -33,29 +33,50 @@ def centered(moments):
 
 def test_response_equals_steps_with_a_free_intercept():
     sizes = [0.5, 0.4, 0.3]
-    moments, found = response(sizes)
+    moments, found = response(sizes, step_noise=0.1)
     spread, theta = centered(moments), np.linspace(-1.0, 1.0, SIZE)
-    reached, _ = found.reached(spread)
+    reached, _, noise, of_law = found.reached(spread)
     w, metric = np.zeros(SIZE), found.basis.vectors[:-1] @ found.basis.vectors[:-1].T
+    drawn = np.zeros((SIZE, SIZE))
     for eta in sizes:
         w = w + eta * 0.5 * metric @ (spread @ (theta - w))
+        left = np.eye(SIZE) - eta * 0.5 * metric @ spread
+        drawn = left @ drawn @ left.T + (0.1 * eta) ** 2 * metric
     np.testing.assert_allclose(reached @ theta, w, atol=1e-9)
+    np.testing.assert_allclose(noise, drawn, atol=1e-9)
+    np.testing.assert_allclose(of_law(np.eye(SIZE)), 0.0, atol=1e-9)
 
 
 def test_response_after_many_steps_is_the_minimizer():
     moments, found = response([1.0] * 400)
-    reached, sampling = found.reached(centered(moments))
+    reached, sampling, *_ = found.reached(centered(moments))
     np.testing.assert_allclose(reached, np.eye(SIZE), atol=1e-6)
     np.testing.assert_allclose(sampling, np.linalg.inv(centered(moments)), rtol=1e-5)
 
 
-def test_response_does_not_reach_directions_of_noise():
-    moments, found = response([1.0] * 400, noise=0.05)
-    values, directions = np.linalg.eigh(centered(moments))
-    values[0] = 0.05  # Below the standard deviation of a square, 0.07.
-    reached, _ = found.reached((directions * values) @ directions.T)
-    assert abs(directions[:, 0] @ reached @ directions[:, 0]) < 0.1
-    assert directions[:, -1] @ reached @ directions[:, -1] > 0.9
+def test_noise_hides_whether_a_direction_is_reached():
+    """A curvature far below its noise is mostly zero, and one near it is unsure."""
+    rng, sizes = np.random.default_rng(0), [1.0] * 20
+    _, found = response(sizes, noise=0.05, step_noise=0.1)
+    metric = found.basis.vectors[:-1] @ found.basis.vectors[:-1].T
+    values, directions = np.linalg.eigh(metric)
+    for size in (0.002, 0.05):
+        curvature = size * np.linspace(1.0, 1.5, SIZE)
+        spread = (directions * (2.0 * curvature / values)) @ directions.T
+        reached, _, noise, of_law = found.reached(spread)
+        shape = (curvature / (0.05 * np.sqrt(0.5) * values)) ** 2
+        laws = rng.gamma(shape, curvature / shape, size=(200_000, SIZE))
+        shares = 1.0 - np.maximum(1.0 - laws, 0.0) ** 20
+        steps = np.maximum(1.0 - laws[..., np.newaxis], 0.0) ** (2 * np.arange(20))
+
+        def along(matrix):
+            return (directions * (matrix @ directions)).sum(axis=0)
+
+        np.testing.assert_allclose(along(reached), shares.mean(axis=0), atol=0.06)
+        unsure = along(of_law(np.eye(SIZE)))
+        np.testing.assert_allclose(unsure, shares.var(axis=0), atol=0.04)
+        claimed = along(noise) / (0.01 * values)
+        np.testing.assert_allclose(claimed, steps.sum(axis=2).mean(axis=0), rtol=0.1)
 
 
 def groups(counts):
@@ -76,6 +97,16 @@ def test_term_variances_find_large_and_small_terms():
     ratios = np.sqrt(np.mean(found, axis=0)[[0, 30, 60]]) / scales
     assert (ratios > 0.8).all(), ratios
     assert (ratios < [1.3, 2.0, 1.6]).all(), ratios
+
+
+def test_terms_without_information_may_be_larger_than_others():
+    rng = np.random.default_rng(0)
+    shares = np.repeat([1.0, 1.0, 0.0], [20, 20, 5])
+    w = shares * rng.normal(size=45) + 0.1 * rng.normal(size=45)
+    found = module._term_variances(groups([20, 20, 5]), w, np.diag(shares), 0.01 * np.eye(45), 2.5)
+    seen, _, unseen = np.diag(found)[[0, 20, 40]]
+    # A half-normal law leaves 1.0 times the variance of the others.
+    assert 1.8 * seen < unseen < 5.0 * seen, (seen, unseen)
 
 
 FACTS = {

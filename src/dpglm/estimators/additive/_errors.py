@@ -7,10 +7,11 @@ bands are right on average over each curve, as in Nychka, "Bayesian confidence i
 smoothing splines", JASA 83 (1988), and finite everywhere: an effect without information has the
 variance of its term.
 
-F depends on the curvature of the rows, which is computed from the second moments that the fit
+F and V depend on the curvature of the rows, which is computed from the second moments that the fit
 released and from public facts about them: within a term products of levels are zero except on
-the diagonal, products of hats are tridiagonal, and the values of each term sum to one. A released
-Hessian gives F by its noise alone. S follows from the released coefficients (``_term_variances``).
+the diagonal, products of hats are tridiagonal, and the values of each term sum to one. Where two
+terms nearly coincide, a curvature without this structure damps noise too much. A released Hessian
+gives F by its noise alone. S follows from the released coefficients (``_term_variances``).
 With the mean of the released scores the error is that of any w given these (``_given_scores``).
 
 Privacy: post-processing of released values.
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -150,13 +151,13 @@ def _uncertainty(
     terms, before = schema.additive_encoding.terms, solution.w[:size]
     groups = list(itertools.chain(*_groups(terms, size)))
     dispersion = loss.dispersion or 1.0
+    of_law: Callable[[Floats], Floats] = np.zeros_like
     if response is None or noise is None:
         of_slopes, level, mean = _of_columns(present(solution.precision))
-        reached, unit = np.eye(size), PRIOR * math.sqrt(dispersion)
+        reached = np.eye(size)
         if solution.known is not None:
             reached = solution.known[:size] @ np.vstack([np.eye(size), -mean])
         errors = np.asarray(np.linalg.inv(of_slopes))
-        variances = _term_variances(groups, before, reached, errors, unit)
         columns = np.zeros_like(errors) if noise is None else noise.columns[:size, :size]
         privacy = _with_mean(columns, mean, 0.0)
         sampling = _with_mean(errors, mean, 1.0 / level) - privacy
@@ -165,14 +166,16 @@ def _uncertainty(
         level = data.intercept * float(solution.w[-1])
         spread, mean, curvature = values.spread(values.curvature(before, level, loss))
         spread, mean = spread / curvature, mean / data.intercept
-        dispersion, privacy = response.dispersion, noise.columns
+        dispersion, every = response.dispersion, np.append(mean, 1.0)
         per_row = dispersion / (data.n_rows * data.typical_weight * curvature)
-        reached, own = response.reached(spread)
-        own, unit = per_row * own, PRIOR * math.sqrt(dispersion)
-        variances = _term_variances(groups, before, reached, own + privacy[:size, :size], unit)
-        sampling = _with_mean(own, mean, per_row / data.intercept**2)
-    missed = np.eye(size) - kept[:size, :size] @ reached
-    smoothing = _with_mean(missed @ variances @ missed.T, mean, 0.0)
+        reached, own, privacy, of_law = response.reached(spread)
+        errors = per_row * own + privacy
+        privacy = _with_mean(privacy, mean, every @ noise.columns @ every)
+        sampling = _with_mean(per_row * own, mean, per_row / data.intercept**2)
+    variances = _term_variances(groups, before, reached, errors, PRIOR * math.sqrt(dispersion))
+    bent = kept[:size, :size]
+    missed, unsure = np.eye(size) - bent @ reached, bent @ of_law(variances) @ bent.T
+    smoothing = _with_mean(missed @ variances @ missed.T + unsure, mean, 0.0)
     prior = _with_mean(variances, mean, (PRIOR_INTERCEPT / data.intercept) ** 2)
     return Uncertainty(
         w, slopes @ sampling @ slopes.T + smoothing, slopes @ privacy @ slopes.T, prior=prior
@@ -230,7 +233,9 @@ def _term_variances(
     group of k coefficients as scaled chi-squared with k degrees of freedom. So it depends on large
     parts of ``reached`` and ``errors`` alone, which are known better than their inverses: Varin,
     Reid and Firth, "An overview of composite likelihood methods", Statistica Sinica 21 (2011).
-    Scales are half-normal about the scale that all groups have in common, and that about ``unit``.
+    The scale in common is half-normal about ``unit``. Those of groups are half-Cauchy about it, so
+    a term that steps hardly reach may be large: Gelman, "Prior distributions for variance
+    parameters in hierarchical models", Bayesian Analysis 1 (2006).
     """
     basis, counts = np.hstack(groups), np.array([one.shape[1] for one in groups])
     starts = np.cumsum([0, *counts[:-1]])
@@ -246,7 +251,9 @@ def _term_variances(
 
     def profile(place: int, scales: Floats) -> Floats:
         others = np.delete(shares, place, axis=1) @ np.delete(scales, place) ** 2
-        return likelihood(base + others, shares[:, place], common)
+        found = likelihood(base + others, shares[:, place], common)
+        # A half-normal law follows.
+        return np.asarray(found + 0.5 * SCALE_GRID**2 - np.log1p(SCALE_GRID**2))
 
     laws = scale_laws(profile, np.full(len(groups), common), common)
     found = np.repeat([law.mean_square for law in laws], counts)

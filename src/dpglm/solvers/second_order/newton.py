@@ -573,6 +573,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
             bend / state.start.curvature,
             loss.dispersion or square / max(full, SMALLEST),
             share,
+            step_noise=self._unit(state) * self.noise_std / state.curvature,
             scores=means,
         )
 

@@ -11,25 +11,22 @@ basis, and are then clipped more often.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
+from scipy import special
 
 from dpglm.data.rows import DataSpec
 from dpglm.problem.loss import Loss
-from dpglm.solvers.second_order.likelihood import NormalScores
+from dpglm.solvers.second_order.likelihood import NormalScores, normal_nodes
 from dpglm.solvers.second_order.preconditioner import FEW, Basis
 from dpglm.solvers.uncertainty import Floats, NoiseCovariance, eigen
 
 # Draws and difference for the curvature of several outputs.
 _DRAWS, _DIFFERENCE, _FARTHEST = 256, 1e-3, 30.0
 _LEAST_RATIO = 1e-12
-# Curvature is lowered by this many standard deviations. It is the smaller one of 1 and 2 that
-# covers every term of ACS employment in at least 85 % at epsilon 0.1 to 1:
-# ``python -m experiments.additive_coverage --splits FOLDER``.
-_DOUBT = 1.0
 
 
 @final
@@ -44,30 +41,42 @@ class Response:
     curvature: float  # Mean curvature of the clipped loss, relative to the bound of steps.
     dispersion: float  # Mean squared slope of a row over the mean curvature of the loss.
     share: float = 1.0  # Share of the way from the start that the fit keeps.
+    step_noise: float = 0.0  # Noise in the gradients there over the bound of steps.
     # Means of the points in the basis and of the gradients there over the bound of steps, with the
     # noise in the latter; for squared errors without much of a penalty.
     scores: tuple[Floats, Floats, float] | None = None
 
-    def reached(self, spread: Floats) -> tuple[Floats, Floats]:
-        """Return the matrix from true slopes to the mean of the estimate, and sampling's share.
+    def reached(self, spread: Floats) -> tuple[Floats, Floats, Floats, Callable[[Floats], Floats]]:
+        """Return the matrix from true slopes to the mean of the estimate, and parts of its error.
 
         ``spread`` is the covariance of prepared columns, weighted by the rows' curvature over its
         mean, as the intercept keeps the mean prediction. A step of size eta leaves ``1 - eta c`` of
-        the way in a direction of relative curvature c, which is taken as one standard deviation of
-        its noise smaller than estimated: a small curvature is mostly noise where two terms nearly
-        coincide. The second matrix is the covariance from sampling, in units of the variance of a
-        mean prediction.
+        the way in a direction of relative curvature c. As c is positive, it has a gamma law with
+        its estimate as the mean and the variance of its noise. The other results are the covariance
+        from sampling, in units of the variance of a mean prediction, that from noise in gradients,
+        and the map from the covariance of true slopes to that from the law of the curvature.
         """
-        spread = spread - _DOUBT * math.sqrt(2.0) * self.noise[0] * np.eye(len(spread))
         values, turn = np.linalg.eigh(self.basis.vectors[:-1] @ self.basis.vectors[:-1].T)
         roots = np.sqrt(np.maximum(values, _LEAST_RATIO * float(values[-1])))
         root, inverse = (turn * roots) @ turn.T, (turn / roots) @ turn.T
         bends, directions = np.linalg.eigh(self.curvature * root @ spread @ root)
-        bends = np.maximum(bends, _LEAST_RATIO)
-        left = np.prod(1.0 - np.clip(np.multiply.outer(self.sizes, bends), 0.0, 1.0), axis=0)
-        kept, back = self.share * (1.0 - left), root @ directions
-        sampling = self.curvature * (back * (kept**2 / bends)) @ back.T
-        return np.asarray((back * kept) @ directions.T @ inverse), np.asarray(sampling)
+        bends, back, across = np.maximum(bends, _LEAST_RATIO), root @ directions, directions.T
+        errors = self.curvature * math.sqrt(2.0) * self.noise[0] * np.square(back).sum(axis=0)
+        shapes = (bends / np.maximum(errors, _LEAST_RATIO * bends)) ** 2
+        nodes, chances = normal_nodes()
+        laws = special.gammaincinv(shapes, special.ndtr(nodes)[:, np.newaxis])
+        laws = np.clip(bends / shapes * laws, _LEAST_RATIO, 1.0 / _LEAST_RATIO)
+        left = [1.0 - np.minimum(eta * laws, 1.0) for eta in self.sizes]
+        shares = self.share * (1.0 - np.prod(left, axis=0))
+        kept, across = chances @ shares, across @ inverse
+        sampled = self.curvature * (chances @ (shares**2 / laws))
+        noise = chances @ variance_left(self.sizes, laws) * (self.share * self.step_noise) ** 2
+
+        def of_law(prior: Floats) -> Floats:
+            unsure = chances @ np.square(shares - kept) * ((across @ prior) * across).sum(axis=1)
+            return np.asarray((back * unsure) @ back.T)
+
+        return (back * kept) @ across, (back * sampled) @ back.T, (back * noise) @ back.T, of_law
 
 
 @final
@@ -106,15 +115,15 @@ class Steps:
         return np.asarray(back @ found @ back.T)
 
 
-def variance_left(sizes: Sequence[float], curved: float, drawn: float = 0.0) -> float:
-    """Return the variance that remains of unit noise in a single direction.
+def variance_left(sizes: Sequence[float], curved: Any, drawn: float = 0.0) -> Any:
+    """Return the variance that remains of unit noise in single directions.
 
     ``curved`` is the curvature of the loss there, ``drawn`` that of the penalty.
     """
     variance = 0.0
     for eta in sizes:
         left = 1.0 / (1.0 + eta * drawn)
-        variance = left**2 * ((1.0 - min(curved * eta, 1.0)) ** 2 * variance + eta * eta)
+        variance = left**2 * ((1.0 - np.minimum(curved * eta, 1.0)) ** 2 * variance + eta * eta)
     return variance
 
 
