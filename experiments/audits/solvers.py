@@ -263,6 +263,14 @@ CHOSEN: list[Case] = [
     ),
     *solver_cases("newton", Newton(n_steps=2), data=LONG),
     *solver_cases(
+        "newton",
+        Newton(n_steps=2),
+        SQUARED,
+        dataclasses.replace(LEAST_SQUARES, n_rows=1000, intercept=1.0),
+        variant="squared errors",
+        why=AT_ONCE,
+    ),
+    *solver_cases(
         "calibrated",
         Calibrated(NoisyGD(n_steps=2), share=0.5),
         data=dataclasses.replace(LONG, intercept=10.0),

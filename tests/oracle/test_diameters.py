@@ -47,6 +47,7 @@ from dpglm.oracle.scores import (
     score_with_limits,
 )
 from dpglm.oracle.targets import (
+    SLOPES,
     SQUARED_SLOPES,
     TargetShares,
     column_sum,
@@ -54,6 +55,7 @@ from dpglm.oracle.targets import (
     near_sum,
     noisy_columns,
     noisy_magnitudes,
+    noisy_mean_slope,
     noisy_near_counts,
     noisy_squared_slope,
     noisy_target_means,
@@ -218,6 +220,12 @@ SUMS = {
     "squared slopes": Sum(
         of(lambda data: SQUARED_SLOPES),
         lambda oracle, one: noisy_squared_slope(oracle, one, 0.0, 0.5, 1.0),
+        ((E1, 1.0, WEIGHT), (E1, 0.0, WEIGHT)),
+    ),
+    "clipped slopes": Sum(
+        of(lambda data: SLOPES),
+        # Slopes of at least 1/16 in either direction, for the prediction 1/2.
+        lambda oracle, one: noisy_mean_slope(oracle, one, np.array([0.5, 0.0, 0.0]), 0.0625),
         ((E1, 1.0, WEIGHT), (E1, 0.0, WEIGHT)),
     ),
     "target sizes": Sum(

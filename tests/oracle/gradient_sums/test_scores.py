@@ -25,7 +25,9 @@ from dpglm.oracle.scores import (
     sum_of_scores,
 )
 from dpglm.oracle.targets import (
+    SLOPES,
     SQUARED_SLOPES,
+    noisy_mean_slope,
     noisy_squared_slope,
     noisy_target_means,
     target_mean_sum,
@@ -310,6 +312,8 @@ class TestTargets:
                 )
                 declared = SQUARED_SLOPES.release(spec, Adjacency.ZERO_OUT, noise)
                 noisy_squared_slope(oracle, declared, 0.0, 0.5, 1.0)
+                declared = SLOPES.release(spec, Adjacency.ZERO_OUT, noise)
+                noisy_mean_slope(oracle, declared, np.zeros(spec.coefficient_shape), 0.5)
             seen.append(sums)
         for (one, std), (other, _) in zip(*seen, strict=True):
             moved = float(np.linalg.norm(one - other))

@@ -18,6 +18,7 @@ from dpglm.datasets import load_adult
 from dpglm.oracle import projection as preconditioned
 from dpglm.oracle.clipping import BalancedClipping, FlatClipping
 from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.targets import noisy_mean_slope
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.releases import Curator
@@ -449,3 +450,42 @@ def test_means_of_clipped_residuals_have_their_closed_form(reach):
     assert found == pytest.approx((0.2 * unit) ** 2 * square, rel=1e-3)
     means = NormalScores(0.3, 2.0).curvature(Squared(), data, np.array([reach * unit]))
     assert means[1:, 0] == pytest.approx([0.0, means[0, 0]])
+
+
+SKEWED = DataSpec(20_000, 10, intercept=1.0, target_low=-1.0, target_high=6.0)
+
+
+def bias_of_mean(seed, epsilon=1.0):
+    """Return the mean error of predictions, and the corrected one's claimed noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1.0, 1.0, (20_000, 10)) / math.sqrt(10.0)
+    y = (X @ np.linspace(-1.0, 1.0, 10) + rng.exponential(size=20_000) - 1.0).clip(-1.0, 6.0)
+    plan = Newton(clip=0.15).plan(Problem(Squared()), ApproximateDP(epsilon, 1e-5), SKEWED)
+    solution = run(plan, prepare_rows(X, y, SKEWED), SeededNoise(seed))
+    row = np.append(X.mean(axis=0), 1.0)
+    return row @ solution.w - y.mean(), row @ solution.noise_covariance.columns @ row
+
+
+def test_clipped_residuals_do_not_bias_the_mean_prediction(monkeypatch):
+    biases, variances = np.array([bias_of_mean(seed) for seed in range(6)]).T
+    assert abs(biases).max() < 0.04
+    assert np.mean(biases**2) < 2.0 * np.mean(variances)
+    # Planted: the mean of the residuals says nothing.
+    monkeypatch.setattr(
+        "dpglm.solvers.second_order.newton.noisy_mean_slope",
+        lambda *given: 0.0 * noisy_mean_slope(*given),
+    )
+    planted = [bias_of_mean(seed)[0] for seed in range(6)]
+    assert min(map(abs, planted)) > 0.1
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_residuals_are_paid_for(adjacency):
+    budget = ApproximateDP(1.0, 1e-5)
+    plan = Newton().plan(Problem(Squared()), budget, SKEWED, adjacency)
+    squares = {one.quantity: one.count / one.noise_multiplier**2 for one in plan.method.releases}
+    assert squares["clipped slopes"] > 0.0
+    assert sum(squares.values()) == pytest.approx(budget.gdp_mu() ** 2, rel=1e-6)
+    # Noise of more than a fiftieth of the bound would say nothing.
+    few = Newton().plan(Problem(Squared()), ApproximateDP(0.05, 1e-5), SKEWED, adjacency)
+    assert "clipped slopes" not in {one.quantity for one in few.method.releases}
