@@ -54,7 +54,7 @@ NOT_TUNED = {
         f"{_SECOND}/random_intercepts.py: RandomInterceptsMethod._started",
         f"{_SECOND}/random_intercepts.py: RandomInterceptsMethod._basis",
         f"{_ADDITIVE}/_curves.py: _MOST_ROUNDS, _TOLERANCE, _LEAST, _TINY",
-        f"{_ADDITIVE}/_errors.py: _ROUNDS, _CALIBRATIONS, _TINY",
+        f"{_ADDITIVE}/_errors.py: _ROUNDS, _REPEATS, _TINY",
         f"{_ADDITIVE}/_errors.py: _LEAST_SHARE, _FARTHEST",
         f"{_ADDITIVE}/resolution.py: _CHOICES",
         "inference/comparisons.py: _DRAWS",

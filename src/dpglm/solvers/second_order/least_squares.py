@@ -189,10 +189,10 @@ def centered_coordinates(
     return Coordinates(basis, cap, level, squares, most, columns, alike)
 
 
-def james_stein(x: Floats, noise: float) -> Floats:
-    """Shrink a vector that is no longer than its noise to zero (positive part)."""
+def james_stein(x: Floats, noise: float, chance: float = BY_CHANCE) -> Floats:
+    """Shrink a vector to zero if it is no longer than noise is with probability ``chance``."""
     squares = float(x @ x)
-    alone = float(special.chdtri(len(x), BY_CHANCE)) * noise**2
+    alone = float(special.chdtri(len(x), chance)) * noise**2
     return x * (1.0 - alone / squares if squares > alone else 0.0)
 
 

@@ -36,7 +36,7 @@ from dpglm.problem.loss import Loss, Target
 from dpglm.solvers.base import Facts, FitMethod, Outcome, Plan, Solver, StepInfo, present
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.second_order import likelihood, newton_noise
-from dpglm.solvers.second_order.least_squares import james_stein
+from dpglm.solvers.second_order.least_squares import BY_CHANCE, james_stein
 from dpglm.solvers.second_order.newton_raphson_settings import (
     ENOUGH_FOR_MEAN,
     MEDIUM,
@@ -151,7 +151,7 @@ class Newton(Solver):
             of_mean = min(max((ENOUGH_FOR_MEAN / (mu * data.n_rows)) ** 2, SMALL), 1.0)
             shares |= {"sizes": 0.5 * of_mean, "targets": 0.5 * of_mean}
             shares["slopes"] = MEDIUM if are_factors else SMALL
-            rest = 0.25 * of_mean
+            rest = 0.5 * shares["targets"]
             is_weak = defaults.is_weakly_regularized(problem, data)
             if not are_factors and is_weak and math.sqrt(rest) * mu * data.n_rows >= 1.0 / SMALL:
                 shares |= {"targets": rest, "residuals": rest}
@@ -456,7 +456,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
     def step(self, state: NewtonState, oracle: Oracle) -> tuple[NewtonState, StepInfo]:
         if state.step == len(self.step_sizes):
             declared, most = self.declared["residuals"], self._unit(state)
-            mean = noisy_mean_slope(oracle, declared, self._shrunk(state).w, most) / state.weight
+            mean = noisy_mean_slope(oracle, declared, self.finish(state).w, most) / state.weight
             noise = most * declared.noise_std / self.data.n_rows
             after = dataclasses.replace(state, step=state.step + 1, residual=mean)
             return after, StepInfo(after.step, 1.0, abs(mean), noise)
@@ -493,34 +493,6 @@ class NewtonMethod(FitMethod["NewtonState"]):
         ), info
 
     def finish(self, state: NewtonState) -> Outcome:
-        found, residual = self._shrunk(state), state.residual
-        if residual is None or found.noise_covariance is None:
-            return found
-        # Clipped residuals bias the mean prediction towards that of medians.
-        basis, data, noise = present(state.basis), self.data, found.noise_covariance
-        average = defaults.mean_prediction(data.n_columns, basis.inverse)
-        added = self._unit(state) * self.declared["residuals"].noise_std
-        added /= data.intercept * data.n_rows * state.weight
-        change = residual / data.intercept
-        moved = np.zeros_like(found.w)
-        moved[-1] = -float(james_stein(np.array([change]), added)[0])
-        if not moved[-1]:
-            return found
-        share = abs(float(moved[-1]) / change)
-        kept = np.eye(len(moved))
-        kept[-1] -= share * average
-        columns = noise.mapped(kept).columns
-        # The share grows with the change.
-        columns[-1, -1] += ((2.0 - share) * added) ** 2
-        response = found.response
-        if response is not None and response.scores is not None:
-            point, gradient, error = response.scores
-            scores = point + basis.inverse @ moved, gradient, error
-            response = dataclasses.replace(response, scores=scores)
-        w, noise = found.w + moved, NoiseCovariance(columns)
-        return dataclasses.replace(found, w=w, noise_covariance=noise, response=response)
-
-    def _shrunk(self, state: NewtonState) -> Outcome:
         noise, inverse = self.noise_before_shrinkage(state), present(state.basis).inverse
         row, size, left = inverse[:, -1] @ inverse, self.data.n_columns, self._noise_left(state)
         if noise is not None and state.w.ndim == 1:
@@ -528,7 +500,8 @@ class NewtonMethod(FitMethod["NewtonState"]):
             left = max(left, math.sqrt(np.mean(noise.mapped(inverse).deviations ** 2)))
         if not self._shrinks(state, left):
             precision, response = self._precision(state, state.w), self._response(state)
-            return Outcome(state.w, noise, precision=precision, response=response, products=row)
+            found = Outcome(state.w, noise, precision=precision, response=response, products=row)
+            return found if state.residual is None else self._with_mean(state, found)
         way = state.w - state.start.w
         share, more = self._kept(state, way, left)
         w = defaults.move_partway(state.start.w, way, (share, more), inverse)
@@ -542,7 +515,32 @@ class NewtonMethod(FitMethod["NewtonState"]):
                 kept += np.outer(way, (longer - share) / _LONGER / squares * (v @ inverse))
             noise = noise.mapped(kept)
         precision, response = self._precision(state, w), self._response(state, share)
-        return Outcome(w, noise, precision=precision, response=response, products=row)
+        found = Outcome(w, noise, precision=precision, response=response, products=row)
+        return found if state.residual is None else self._with_mean(state, found)
+
+    def _with_mean(self, state: NewtonState, found: Outcome) -> Outcome:
+        """Correct the mean prediction, which clipped residuals bias towards that of medians."""
+        basis, data, noise = present(state.basis), self.data, found.noise_covariance
+        added = self._unit(state) * self.declared["residuals"].noise_std
+        added /= data.intercept * data.n_rows * state.weight
+        # Noise is as unlikely to change the mean as it is in any of the steps.
+        residual = np.array([present(state.residual) / data.intercept])
+        change = float(james_stein(residual, added, BY_CHANCE / self.n_steps)[0])
+        if noise is None or not change:
+            return found
+        share, moved = change / float(residual[0]), np.zeros_like(found.w)
+        moved[-1], kept = -change, np.eye(len(moved))
+        kept[-1] -= share * defaults.mean_prediction(data.n_columns, basis.inverse)
+        columns = noise.mapped(kept).columns
+        # The share grows with the residual.
+        columns[-1, -1] += ((2.0 - share) * added) ** 2
+        response = found.response
+        if response is not None and response.scores is not None:
+            point, gradient, error = response.scores
+            scores = point + basis.inverse @ moved, gradient, error
+            response = dataclasses.replace(response, scores=scores)
+        w, noise = found.w + moved, NoiseCovariance(columns)
+        return dataclasses.replace(found, w=w, noise_covariance=noise, response=response)
 
     def _response(self, state: NewtonState, share: float = 1.0) -> newton_noise.Response | None:
         """Return how far the steps follow the truth, if there is one output."""
