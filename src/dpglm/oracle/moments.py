@@ -77,10 +77,14 @@ def crossed_of(block: Block, factors: Any, rows: Any) -> Any:
 
 
 def sum_over_rows(of_rows: Callable[[Block], Any]) -> Kernel:
-    """Return the kernel that adds up a vector for each row of a block, times the row's weight."""
+    """Return the kernel that adds up a vector for each row of a block, times the row's weight.
+
+    Privacy: ``sum_rounding`` counts on sums in float64, whatever the type of the rows is.
+    """
 
     def block_sum(block: Block) -> Array:
         each = of_rows(block)
+        each = namespace(each).asarray(each, dtype=namespace(each).float64)
         weights = namespace(each).ones_like(each[:, 0]) * float_weights(block)
         total: Array = sum_of(block, weights, each)
         return total

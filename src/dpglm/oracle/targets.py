@@ -260,8 +260,10 @@ def noisy_mean_slope(oracle: Oracle, declared: SumRelease, w: Array, most: float
 
     def cut(block: Block) -> Any:
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            slopes = finite(loss.slope(block.predict(w), float_targets(block))) / most
-        return namespace(slopes).clip(slopes, -1.0, 1.0)[:, None]
+            slopes = finite(loss.slope(block.predict(w), float_targets(block)))
+            xp = namespace(slopes)
+            shares = finite(xp.asarray(slopes, dtype=xp.float64) / most)
+        return xp.clip(shares, -1.0, 1.0)[:, None]
 
     total = SLOPES.noisy(oracle, declared, sum_over_rows(cut))
     return most * float(total[0]) / oracle.rows.spec.n_rows

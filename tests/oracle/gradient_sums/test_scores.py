@@ -36,7 +36,7 @@ from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import Curator
-from dpglm.problem import Gamma, Logistic, Poisson, WithOffset
+from dpglm.problem import Gamma, Logistic, Poisson, Squared, WithOffset
 from tests.audit.attack import released_sums
 
 LAYOUTS = [("C", "float64"), ("C", "float32"), ("F", "float64"), ("csr", "float32")]
@@ -319,6 +319,24 @@ class TestTargets:
             moved = float(np.linalg.norm(one - other))
             assert moved <= std
             assert moved == pytest.approx(std, rel=1e-6)
+
+    @pytest.mark.parametrize("other", [0.0, 1.0])
+    def test_slopes_of_rows_in_single_precision_are_added_in_double(self, other):
+        """Half an ulp above 8192 would round away or up with the first row, in every run."""
+        n = 16_384
+        y = np.where(np.arange(n) <= 8192, -1.0, 0.0)
+        y[8192 + 1024 :: 1024] = 2.0**-11 * (1.0 - 2.0**-9)
+        spec = DataSpec(n, 2, intercept=1.0, target_low=-1.0, target_high=1.0, dtype="float32")
+        adjacency = Adjacency.REPLACE_ONE if other else Adjacency.ZERO_OUT
+        declared, sums = SLOPES.release(spec, adjacency, GaussianNoise(1.0)), []
+        for first in (-1.0, other):
+            y[0] = first
+            rows = prepare_rows(np.zeros((n, 2), np.float32), y, spec)
+            oracle = Oracle(rows, Squared(), Curator(adjacency, SeededNoise(0)))
+            with released_sums() as seen:
+                noisy_mean_slope(oracle, declared, np.zeros(3), 1.0)
+            sums.append(float(seen[0][0][0]))
+        assert abs(sums[0] - sums[1]) <= declared.noise_std
 
     @pytest.mark.parametrize("n_rows", [1, 2, 3])
     def test_offsets_that_can_only_be_zero_count_for_nothing(self, n_rows):

@@ -89,8 +89,8 @@ class Newton(Solver):
     Parameters
     ----------
     n_steps : int, optional
-        Number of steps T, at least 1. By default 10 to 60, more with more budget; up to 400 where
-        noise is negligible.
+        Number of gradient steps T, at least 1. By default 10 to 60, more with more budget; up to
+        400 where noise is negligible.
     step_size : float, optional
         Size of the first step, above 0, relative to the minimiser of the upper bound; later ones
         decay linearly to zero. By default 2, or less at a small budget.
@@ -106,9 +106,9 @@ class Newton(Solver):
     ``docs/solvers/newton.md`` has the algorithm.
 
     Privacy: one Gaussian release of second moments and T of gradients; with a private mean as the
-    start also one each of counts of targets by size, of their mean and of squared slopes; accounted
-    exactly. The basis is public once the moments are released, so clipping in it bounds every row
-    for all moments.
+    start also one each of counts of targets by size, of their mean and of squared slopes, and for
+    squared errors of the mean residual; accounted exactly. The basis is public once the moments are
+    released, so clipping in it bounds every row for all moments.
 
     References
     ----------
@@ -266,7 +266,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
 
     @functools.cached_property
     def declared(self) -> Mapping[str, SumRelease]:
-        """The releases by name: second moments, targets, and gradients in the basis."""
+        """The releases by name: moments, targets, gradients in the basis, and residuals."""
         data, adjacency = self.data, self.adjacency
 
         kind, clip, count = self._type_in_basis, self.clip, len(self.step_sizes)
@@ -526,20 +526,22 @@ class NewtonMethod(FitMethod["NewtonState"]):
         # Noise is as unlikely to change the mean as it is in any of the steps.
         residual = np.array([present(state.residual) / data.intercept])
         change = float(james_stein(residual, added, BY_CHANCE / self.n_steps)[0])
-        if noise is None or not change:
+        if not change:
             return found
         share, moved = change / float(residual[0]), np.zeros_like(found.w)
         moved[-1], kept = -change, np.eye(len(moved))
-        kept[-1] -= share * defaults.mean_prediction(data.n_columns, basis.inverse)
-        columns = noise.mapped(kept).columns
-        # The share grows with the residual.
-        columns[-1, -1] += ((2.0 - share) * added) ** 2
+        if noise is not None:
+            kept[-1] -= share * defaults.mean_prediction(data.n_columns, basis.inverse)
+            columns = noise.mapped(kept).columns
+            # The share grows with the residual.
+            columns[-1, -1] += ((2.0 - share) * added) ** 2
+            noise = NoiseCovariance(columns)
         response = found.response
         if response is not None and response.scores is not None:
             point, gradient, error = response.scores
             scores = point + basis.inverse @ moved, gradient, error
             response = dataclasses.replace(response, scores=scores)
-        w, noise = found.w + moved, NoiseCovariance(columns)
+        w = found.w + moved
         return dataclasses.replace(found, w=w, noise_covariance=noise, response=response)
 
     def _response(self, state: NewtonState, share: float = 1.0) -> newton_noise.Response | None:
