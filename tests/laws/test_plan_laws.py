@@ -391,11 +391,19 @@ def test_choices_between_huge_scores_are_refused_in_the_plan():
 
 @pytest.mark.filterwarnings("ignore:steps overflowed:RuntimeWarning")
 @pytest.mark.parametrize("step_size", [1e160, 1e300])
-@pytest.mark.parametrize("problem", [Problem(Logistic()), Problem(Softmax())], ids=str)
-def test_newton_steps_that_overflow_do_not_end_a_charged_fit(problem, step_size):
-    of_classes = facts(n_outputs=3) if problem.loss == Softmax() else facts()
-    newton = Newton(n_steps=3, step_size=step_size)
-    asked(Setting(newton, problem, BUDGET, of_classes, Adjacency.ZERO_OUT, 40, "usual", 1))
+@pytest.mark.parametrize("loss", [Logistic(), Softmax(), Squared()], ids=str)
+def test_newton_steps_that_overflow_do_not_end_a_charged_fit(loss, step_size):
+    newton, budget, known = Newton(n_steps=3, step_size=step_size), BUDGET, facts()
+    if loss == Softmax():
+        known = facts(n_outputs=3)
+    elif loss == Squared():
+        # A budget for which the mean of the residuals is released.
+        budget = GaussianDP(100.0)
+        known = facts(target_low=-1.0, target_high=1.0, intercept=1.0)
+    far = Setting(newton, Problem(loss), budget, known, Adjacency.ZERO_OUT, 40, "usual", 1)
+    released = {one.quantity for one in far.plan().method.releases}
+    assert ("clipped slopes" in released) == (loss == Squared())
+    asked(far)
 
 
 def test_overflow_does_not_end_a_charged_fit():

@@ -234,7 +234,7 @@ def _term_variances(
     parts of ``reached`` and ``errors`` alone, which are known better than their inverses: Varin,
     Reid and Firth, "An overview of composite likelihood methods", Statistica Sinica 21 (2011).
     The scale in common is half-normal about ``unit``. Those of groups are half-Cauchy about it, so
-    a term that steps hardly reach may be large: Gelman, "Prior distributions for variance
+    a term that steps do not reach may be large: Gelman, "Prior distributions for variance
     parameters in hierarchical models", Bayesian Analysis 1 (2006).
     """
     basis, counts = np.hstack(groups), np.array([one.shape[1] for one in groups])
@@ -252,7 +252,7 @@ def _term_variances(
     def profile(place: int, scales: Floats) -> Floats:
         others = np.delete(shares, place, axis=1) @ np.delete(scales, place) ** 2
         found = likelihood(base + others, shares[:, place], common)
-        # A half-normal law follows.
+        # ``ScaleLaw`` multiplies by a half-normal law; this makes it half-Cauchy.
         return np.asarray(found + 0.5 * SCALE_GRID**2 - np.log1p(SCALE_GRID**2))
 
     laws = scale_laws(profile, np.full(len(groups), common), common)

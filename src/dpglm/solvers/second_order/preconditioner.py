@@ -158,8 +158,8 @@ def prior_of_columns(
 
     ``means``, and ``variances`` with this ``noise``, are those of columns in the units of ``by``.
     The prior of the intercept is at the means of the columns. ``indicators`` are factors, see
-    ``with_products_of_indicators``. One with a reference level, whose constant is not 0, has
-    effects that are differences of independent levels, so that no prior depends on the reference.
+    ``with_products_of_indicators``. Next to a reference level (the constant is not 0) effects are
+    differences of independent levels, so the prior does not depend on the reference.
     """
     units, bound = np.ones(data.n_features), data.row_norm / math.sqrt(data.n_features)
     if by is not None:

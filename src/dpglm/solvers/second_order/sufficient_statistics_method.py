@@ -203,7 +203,7 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
         return _FINAL[self.inference].vector
 
     def _bound_for(self, added: float) -> float:
-        """Return the bound on scores, for a residual variance of 1, whose noise adds this share."""
+        """Return the bound on scores for noise that adds this share, for unit variance."""
         n_rows, noise = self.data.n_rows, self._releases[-1].noise_std
         bound = math.sqrt(added * self._score_share * n_rows) / noise
         if self.inference == "robust":
