@@ -21,7 +21,7 @@ from dpglm.data.rows import DataSpec, GroupBound
 from dpglm.data.stream import streamed
 from dpglm.exceptions import PlanMismatchError
 from dpglm.preprocessing import Center
-from dpglm.privacy import Adjacency, ApproximateDP
+from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import Logistic, Poisson, Problem, Softmax, Sparsemax, Squared
 from dpglm.solvers import (
@@ -46,6 +46,7 @@ CASES = {
     "noisy_gd, compared": (NoisyGD(n_steps=2, compare=True), Logistic()),
     "noisy_sgd": (NoisySGD(n_steps=3, sampling_rate=0.5), Logistic()),
     "newton": (Newton(n_steps=2), Logistic()),
+    "newton, squared errors": (Newton(n_steps=2), Squared()),
     "calibrated": (Calibrated(NoisyGD(n_steps=2), share=0.3), Logistic()),
     "newton_raphson": (NewtonRaphson(), Logistic()),
     "newton_raphson, robust": (NewtonRaphson(n_pooled=1, inference="robust"), Logistic()),
@@ -130,9 +131,13 @@ class World:
 def farthest(solver, loss, world, delta=1e-3):
     """Largest move of a release by the group, over its bound."""
     budget = ApproximateDP(5.0, delta)
+    of_residuals = isinstance(solver, Newton) and loss == Squared()
     if getattr(solver, "inference", None):
         budget = ApproximateDP(1e4, 1e-3)
+    if of_residuals:
+        budget = GaussianDP(1e4)
     plan = solver.plan(Problem(loss), budget, world.spec(loss), world.adjacency)
+    assert ("clipped slopes" in {one.quantity for one in plan.method.releases}) == of_residuals
     one, other = world.neighbours(loss)
 
     def listened(rows, earlier=None) -> Transcript:
