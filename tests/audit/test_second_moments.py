@@ -12,7 +12,7 @@ from dpglm.oracle import linear as shells_module
 from dpglm.oracle import linear as weighted_module
 from dpglm.oracle import moments as moments_module
 from dpglm.oracle import projection as preconditioned_module
-from dpglm.oracle.clipping import FlatClipping
+from dpglm.oracle.clipping import BalancedClipping
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
 from dpglm.oracle.moments import constant_column, noisy_second_moments, normalized_second_moments
 from dpglm.oracle.targets import near_sum, noisy_near_counts, target_sums
@@ -96,7 +96,7 @@ def newton_sums(plan, rows, basis, points):
     turned = preconditioned_module.rotated_rows(oracle, basis.vectors)
     gradients = [
         clipped_gradient_sum(
-            turned, plan.problem.loss, FlatClipping(plan.method.clip), basis.inverse @ w
+            turned, plan.problem.loss, BalancedClipping(plan.method.clip), basis.inverse @ w
         )
         for w in points
     ]

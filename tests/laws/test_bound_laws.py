@@ -36,7 +36,7 @@ FAMILIES = {
         0.0,
     ),
 }
-SOLVERS = ("newton", "newton_raphson", "calibrated")
+SOLVERS = ("newton", "newton_raphson")
 
 
 def error(family, times, **options):
