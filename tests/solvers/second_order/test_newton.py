@@ -41,7 +41,9 @@ from dpglm.problem import (
 from dpglm.solvers import Newton, NoisyGD, run
 from dpglm.solvers.parts.defaults import slope_unit
 from dpglm.solvers.second_order.likelihood import NormalScores
+from dpglm.solvers.second_order.newton import NewtonMethod
 from dpglm.tables.schema import Schema
+from experiments.additive import generated
 from tests.slowly import some_quickly
 
 SPEC = DataSpec(600, 3, intercept=1.0)
@@ -410,6 +412,22 @@ def test_balanced_slopes_have_mean_zero_in_a_right_model():
             clipping.scale(Logistic().slope(z, np.full(21, y)), norms.copy()) for y in (1.0, -1.0)
         )
         assert (np.abs(p * ups + (1.0 - p) * downs).max() < 1e-15) == is_zero
+
+
+def test_noise_in_directions_of_few_rows_does_not_shrink_predictions(monkeypatch):
+    table, first = generated("skewed, number"), slice(16_000)
+    rows, target = table.rows(first), table.target[first]
+
+    def score(seed):
+        solver = Newton(clip=0.45)
+        budget = {"epsilon": 0.3, "delta": 1e-5, "random_state": seed}
+        model = table.additive(segments=6, solver=solver, **budget)
+        return model.fit(rows, target).score(rows, target)
+
+    assert min(map(score, range(4))) > 0.34
+    # Planted: noise counts as much in each direction of the basis.
+    monkeypatch.setattr(NewtonMethod, "_of_predictions", lambda _, state: state.basis.inverse)
+    assert score(1) < 0.2
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Softmax(), Poisson()], ids=str)

@@ -87,10 +87,22 @@ class ResolutionRule:
         """Return the number of features under these settings."""
         return AdditiveEncoding(self.schema.plain_columns, settings).n_features
 
-    def resolves_hessians(self, settings: Additive) -> bool:
+    def resolves_hessians(self, settings: Additive, most: float = HARMLESS) -> bool:
         """Whether the noise in Hessians is a small share of them."""
         data = DataSpec(self.n_rows, self.n_features(settings), intercept=1.0)
-        return hessian_noise(self.mu, data) <= HARMLESS
+        return hessian_noise(self.mu, data) <= most
+
+    def is_linear(self, settings: Additive, *, has_log_link: bool) -> bool:
+        """Whether the default of linear models is best.
+
+        Least squares determine single bends, which Newton steps hardly reach, as long as second
+        moments exceed their noise.
+        """
+        if not _has_bends(self.schema, settings):
+            return True
+        if self.is_squared:
+            return settings.segments == 2 and self.resolves_hessians(settings, 1.0)
+        return not has_log_link and self.resolves_hessians(settings)
 
     def with_curves(self, segments: int) -> Additive:
         """Return settings with this number of segments per curve, and the rest by the rule."""
@@ -270,10 +282,7 @@ def resolved(
         reason = "as declared in the schema"
     n_features = rule.n_features(settings)
     signal = rule.signal_per_feature(n_features)
-    # Straight lines and levels are a linear model; its default is best for them.
-    as_linear = not _has_bends(schema, settings) or (
-        not (is_squared or has_log_link) and rule.resolves_hessians(settings)
-    )
+    as_linear = rule.is_linear(settings, has_log_link=has_log_link)
     facts = {"is_squared": is_squared, "has_log_link": has_log_link}
     solver = None if as_linear else _solver(signal, n_rows, n_features, **facts)
     return Resolution(settings, rule.signal, signal, reason, solver)

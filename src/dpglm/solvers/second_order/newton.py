@@ -420,8 +420,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
         steps = newton_noise.Steps(self.step_sizes, penalty, along, self.intercept_pace)
         clip, unit = self._unit(state) * self.clip, self._unit(state) / state.curvature
         try:
-            noise = self.declared["moments"].noise_std
-            products = products_in_basis(present(state.moments), noise, data, basis)
+            products = self._products(state)
             left = newton_noise.noise_left(
                 basis, v, products, problem.loss, data, clip, start.curvature, steps
             )
@@ -430,6 +429,20 @@ class NewtonMethod(FitMethod["NewtonState"]):
             return None
         found = left.mapped(self.noise_std * unit * basis.vectors)
         return found if found.is_finite else None
+
+    def _products(self, state: NewtonState) -> Floats:
+        """Return the estimated mean products of rows in the basis."""
+        noise, moments = self.declared["moments"].noise_std, present(state.moments)
+        return products_in_basis(moments, noise, self.data, present(state.basis))
+
+    def _of_predictions(self, state: NewtonState) -> Floats:
+        """Return a matrix with ``|matrix w|`` as the root mean square prediction of w.
+
+        Few rows have entries in the directions in which steps hardly damp noise.
+        """
+        values, turn = np.linalg.eigh(self._products(state))
+        roots = np.sqrt(np.maximum(values, 0.0))
+        return np.asarray(roots[:, np.newaxis] * (turn.T @ present(state.basis).inverse))
 
     def init(self, seed: int) -> NewtonState:
         start = self._public_start()
@@ -496,14 +509,16 @@ class NewtonMethod(FitMethod["NewtonState"]):
         noise, inverse = self.noise_before_shrinkage(state), present(state.basis).inverse
         row, size, left = inverse[:, -1] @ inverse, self.data.n_columns, self._noise_left(state)
         if noise is not None and state.w.ndim == 1:
-            # Rows that are longer than others damp less.
-            left = max(left, math.sqrt(np.mean(noise.mapped(inverse).deviations ** 2)))
+            inverse = self._of_predictions(state)
+            own = math.sqrt(np.mean(noise.mapped(inverse).deviations ** 2))
+            of_usual = np.linalg.norm(inverse @ present(state.basis).vectors) / math.sqrt(size)
+            left = max(left * float(of_usual), own)
         if not self._shrinks(state, left):
             precision, response = self._precision(state, state.w), self._response(state)
             found = Outcome(state.w, noise, precision=precision, response=response, products=row)
             return found if state.residual is None else self._with_mean(state, found)
         way = state.w - state.start.w
-        share, more = self._kept(state, way, left)
+        share, more = self._kept(state, way, left, inverse)
         w = defaults.move_partway(state.start.w, way, (share, more), inverse)
         if noise is not None:
             kept = share * np.eye(size)
@@ -511,7 +526,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
             v = inverse @ way
             if v.ndim == 1 and (squares := float(v @ v)) > 0.0:
                 # The share grows with the length of the way.
-                longer, _ = self._kept(state, (1.0 + _LONGER) * way, left)
+                longer, _ = self._kept(state, (1.0 + _LONGER) * way, left, inverse)
                 kept += np.outer(way, (longer - share) / _LONGER / squares * (v @ inverse))
             noise = noise.mapped(kept)
         precision, response = self._precision(state, w), self._response(state, share)
@@ -627,12 +642,13 @@ class NewtonMethod(FitMethod["NewtonState"]):
         visible = NEGLIGIBLE * state.start.slope / state.start.curvature
         return in_predictions >= visible and defaults.is_neutral(self.problem.loss, self.data)
 
-    def _kept(self, state: NewtonState, way: Floats, noise: float) -> tuple[float, float]:
+    def _kept(
+        self, state: NewtonState, way: Floats, noise: float, inverse: Floats
+    ) -> tuple[float, float]:
         """Return the share to keep of a way from the start, and more of its mean prediction.
 
         Towards a private mean all predictions share one factor.
         """
-        inverse = present(state.basis).inverse
         own_intercept = n_penalized(self.problem, self.data) < self.data.n_columns
         share, more = defaults.shrunk_by(
             way,
