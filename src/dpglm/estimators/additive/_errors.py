@@ -27,7 +27,7 @@ from typing import final
 
 import numpy as np
 
-from dpglm.problem import Loss, Target
+from dpglm.problem import Loss, Squared, Target
 from dpglm.shapes.shape import cells_of, on_simplex
 from dpglm.solvers.base import present
 from dpglm.solvers.second_order.likelihood import normal_nodes
@@ -172,7 +172,13 @@ def _uncertainty(
         errors = per_row * own + privacy
         privacy = _with_mean(privacy, mean, every @ noise.columns @ every)
         sampling = _with_mean(per_row * own, mean, per_row / data.intercept**2)
-    variances = _term_variances(groups, before, reached, errors, PRIOR * math.sqrt(dispersion))
+    unit = PRIOR * math.sqrt(dispersion)
+    if isinstance(loss, Squared) and response is None:
+        # Least squares know their errors.
+        kinds = _groups(terms, size)
+        variances = _marginal_variances(kinds, before, reached, errors, unit)
+    else:
+        variances = _term_variances(groups, before, reached, errors, unit)
     bent = kept[:size, :size]
     missed, unsure = np.eye(size) - bent @ reached, bent @ of_law(variances) @ bent.T
     smoothing = _with_mean(missed @ variances @ missed.T + unsure, mean, 0.0)
