@@ -89,7 +89,7 @@ def fitted(model: Any, n: int = N) -> None:
         model.fit(rows_of(n), groups=groups)
         return
     X = rng.uniform(-1.0, 1.0, size=(n, D))
-    if is_regressor(model):
+    if is_regressor(model) and getattr(model, "classes", None) is None:
         low, high = admitted_bounds(model, (0.0, 5.0))
         y = rng.choice([low, high], n)
     else:

@@ -24,6 +24,7 @@ from dpglm.privacy.budget import ApproximateDP, PrivacyBudget
 from dpglm.privacy.events import Composed, Event, Repeated, canonical
 from dpglm.privacy.releases import AnyRelease, check_can_be_asked
 from dpglm.problem import Problem
+from dpglm.problem.loss import Target
 from dpglm.solvers.uncertainty import Covariance, Floats
 from dpglm.solvers.uncertainty import Outcome as Outcome
 from dpglm.solvers.uncertainty import StepInfo as StepInfo
@@ -473,6 +474,11 @@ class Facts:
     budget: PrivacyBudget
     data: DataSpec
     adjacency: Adjacency = Adjacency.ZERO_OUT
+
+    def __post_init__(self) -> None:
+        loss, high = self.problem.loss, self.data.target_high
+        if loss.target is Target.POSITIVE and high <= 0.0:
+            raise ValueError(f"target_high must be above 0 for {loss!r}, got {high!r}")
 
     @property
     def mu(self) -> float:

@@ -161,6 +161,14 @@ def different_labels(labels: Any) -> NDArray[Any]:
     return found if len(first) == len(found) else found[np.isin(found, list(first.values()))]
 
 
+def declared_labels(classes: Any) -> NDArray[Any]:
+    """Return the distinct labels in a parameter ``classes``; ValueError unless it is a list."""
+    labels = np.asarray(classes)
+    if labels.ndim != 1 or len(labels) == 0:
+        raise ValueError(f"classes must be a list of labels, got {classes!r}")
+    return different_labels(labels)
+
+
 def _one_for_each_row(name: str, values: Any, n_rows: int) -> NDArray[np.float64]:
     found = as_floats(name, values)
     if isinstance(values, numbers.Real):

@@ -227,8 +227,8 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
 
     @property
     def price_of_full_weights(self) -> float:
-        default = dataclasses.replace(self, full_weights=False)
-        return self.coefficient_noise / default.coefficient_noise
+        default = dataclasses.replace(self, full_weights=False).coefficient_noise
+        return self.coefficient_noise / default if default > 0.0 else 1.0
 
     @property
     def estimand(self) -> str:
