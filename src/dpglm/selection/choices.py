@@ -275,7 +275,7 @@ class BestIterate(Solver):
             step_size = 1.0 / (curvature + penalty.smoothness)
         unit = defaults.slope_unit(problem.loss, data)
         travel = _TRAVEL * unit / bend * facts.mu * data.n_rows / data.row_norm
-        n_steps = min(max(1, math.ceil(travel / (clip * step_size))), _MOST_STEPS)
+        n_steps = max(1, math.ceil(min(travel / (clip * step_size), _MOST_STEPS)))
         n_steps = self.n_steps or n_steps
         descent = NoisyGD(n_steps, step_size, Constant(), clip, momentum=0.0)
         steps = descent.plan(problem, budget, data, adjacency).method

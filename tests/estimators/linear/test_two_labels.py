@@ -47,7 +47,7 @@ def test_labels_are_zeros_and_ones(link, labels):
 @pytest.mark.parametrize("classes", [["yes"], ["a", "b", "c"], "no"])
 def test_other_than_two_labels_are_refused(classes):
     model = BinomialRegressor(classes=classes, row_norm=1.0)
-    with pytest.raises(ValueError, match="classes must be (two|a list of) labels"):
+    with pytest.raises(ValueError, match=r"classes must be (two|a list of) labels"):
         model.plan(100, 2)
 
 

@@ -30,23 +30,24 @@ class _Constants:
     The wanted number of segments is ``2 (signal / unit)^power``, at most ``per_rows`` times the
     cube root of the rows per curve. ``_LINE_SHARE`` and ``per_signal`` bound the number of features
     that curves add: the square of all features minus the square of linear ones is at most
-    ``_LINE_SHARE`` times the latter plus ``(per_signal * rows * mu)^2``.
+    ``_LINE_SHARE`` times the latter plus ``(per_signal * rows * mu)^2``. The number of segments of
+    an interaction is ``of_pairs`` times the cube root of its signal.
     """
 
     unit: float
     power: float
     per_rows: float
     per_signal: float
+    of_pairs: float
 
 
 # Chosen by ``python -m experiments.additive --grid``.
-_LIKELIHOOD = _Constants(60.0, 0.5, 0.43, 1.0 / 122.0)
-_SQUARED = _Constants(100.0, 0.85, 1.6, 1.0 / 42.0)
+_LIKELIHOOD = _Constants(60.0, 0.5, 0.43, 1.0 / 122.0, 0.3)
+_SQUARED = _Constants(100.0, 0.85, 1.6, 1.0 / 42.0, 0.6)
 _LINE_SHARE = 0.6
 # Curves are straight lines below the first signal per curve, and less smooth from the second on.
 # Newton's method is not used above the third, a signal per feature.
 _LEAST_SIGNAL, _SMOOTH_SIGNAL, AMPLE = 15.0, 200.0, 300.0
-_MOST_OF_A_PAIR, _PAIR_SHARE = 12, 1.2
 # Amounts of money bunch at round values, which only a fine grid resolves.
 _SIGNAL_OF_LOGS, _MOST_OF_LOGS = 470.0, 80
 # Even numbers of segments have a knot in the middle.
@@ -108,9 +109,25 @@ class ResolutionRule:
         """Return settings with this number of segments per curve, and the rest by the rule."""
         by_rule = max(_SMOOTH_SIGNAL / max(self.signal, _SMOOTH_SIGNAL), NEGLIGIBLE)
         smoothness = by_rule if self.smoothness == "auto" else self.smoothness
-        usual = min(max(round(_PAIR_SHARE * segments), 1), _MOST_OF_A_PAIR)
-        pairs = usual if self.pair_segments == "auto" else self.pair_segments
-        return Additive(segments, smoothness, self.interactions, pairs)
+        settings = Additive(segments, smoothness, self.interactions)
+        if self.pair_segments != "auto":
+            return dataclasses.replace(settings, pair_segments=self.pair_segments)
+        few = (dataclasses.replace(settings, pair_segments=m) for m in range(self._of_pairs, 1, -1))
+        small = (one for one in few if self.n_features(one) <= MOST_FEATURES)
+        return next(small, dataclasses.replace(settings, pair_segments=1))
+
+    @property
+    def _of_pairs(self) -> int:
+        """Wanted number of segments on each side of an interaction.
+
+        The mean squared error of a surface of m segments on each side is of order ``m^-2`` for an
+        effect without jumps, and noise adds ``(m^2 / signal)^2``, so the best m grows with the cube
+        root of the signal per interaction.
+        """
+        if not self.interactions or self.signal < _LEAST_SIGNAL:
+            return 1
+        signal = self.n_rows * self.mu / len(self.interactions)
+        return round(self._constants.of_pairs * math.cbrt(signal))
 
     def chosen(self) -> tuple[Additive, str]:
         """Return the finest settings that are worth their noise, and the reason for the limit."""

@@ -170,7 +170,7 @@ def stabilized(matrix: Floats, noise: float, v: Floats, level: Floats) -> Floats
     left = left[:, lengths > LEAST * lengths[0]]
     regular = left @ (left.T @ values)
     rest = values - regular
-    expected = noise**2 * (len(values) - left.shape[1])
+    expected = noise * noise * (len(values) - left.shape[1])
     kept = max(0.0, 1.0 - expected / max(float(rest @ rest), 1e-300))
     typical = max(float(np.trace(matrix)) / size, noise / math.sqrt(size))
     least = max(kept * noise * math.sqrt(size), LEAST * typical)
@@ -245,14 +245,17 @@ class NormalScores:
         bends, squares = self._means(loss, data, error, np.array([reach]))
         return float(bends[0, 0]), float(squares[0])
 
-    def curvature(self, loss: Loss, data: DataSpec, reaches: Floats) -> Floats:
+    def curvature(
+        self, loss: Loss, data: DataSpec, reaches: Floats, error: float | None = None
+    ) -> Floats:
         """Return the mean of a loss's curvature times 1, t and t^2, t the standardised score.
 
         Curvature is zero where slopes are clipped at each of ``reaches``: shape (3, n_reaches).
         That of the logistic loss is scaled as slopes are, since the expected slope is zero.
-        Residuals of real targets are taken to be as large as predictions differ.
+        Residuals of real targets deviate by ``error``, by default as predictions differ.
         """
-        error = min(self.spread, USUAL_ERROR * slope_unit(loss, data))
+        if error is None:
+            error = min(self.spread, USUAL_ERROR * slope_unit(loss, data))
         return self._means(loss, data, error, reaches)[0]
 
     def _means(

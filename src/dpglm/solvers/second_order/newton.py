@@ -374,6 +374,8 @@ class NewtonMethod(FitMethod["NewtonState"]):
         # A row of usual length is clipped where its slope is larger.
         unit, relative = self._unit(state) / state.curvature, reach / largest if largest else 1.0
         if is_squared:
+            if self._has_secants(state):
+                return self._noise_damped_by(self._measured(state)[0] / start.curvature, unit)
             left = self._noise_damped_by(min(relative, _MOST_DAMPING), unit)
             # With little noise few rows reach the linear part of the clipped loss.
             if left * self._usual_length * start.curvature <= _LITTLE * reach:
@@ -419,10 +421,13 @@ class NewtonMethod(FitMethod["NewtonState"]):
         penalty = strength * basis.products(n_penalized(problem, data))
         steps = newton_noise.Steps(self.step_sizes, penalty, along, self.intercept_pace)
         clip, unit = self._unit(state) * self.clip, self._unit(state) / state.curvature
+        error = None
+        if self._has_secants(state):
+            _, error = self._measured(state)
         try:
             products = self._products(state)
             left = newton_noise.noise_left(
-                basis, v, products, problem.loss, data, clip, start.curvature, steps
+                basis, v, products, problem.loss, data, clip, start.curvature, steps, error
             )
         except np.linalg.LinAlgError:
             # Eigenvalues fail after an overflow, and a run that was charged must return.
@@ -575,8 +580,9 @@ class NewtonMethod(FitMethod["NewtonState"]):
             square = (likelihood.USUAL_ERROR * state.start.slope) ** 2
         means = None
         if isinstance(loss, Squared) and defaults.is_weakly_regularized(self.problem, data):
-            if len(self.step_sizes) > 2:
-                bend, square = self._measured(state)
+            if self._has_secants(state):
+                bend, error = self._measured(state)
+                square = min(error, self._reach(state)) ** 2 * state.start.curvature / bend
             per_step = self._unit(state) * self.noise_std / math.sqrt(len(self.step_sizes))
             gradient = np.mean(state.found, axis=0) / state.curvature
             means = np.mean(state.visited, axis=0), gradient, per_step / state.curvature
@@ -592,8 +598,12 @@ class NewtonMethod(FitMethod["NewtonState"]):
             scores=means,
         )
 
+    def _has_secants(self, state: NewtonState) -> bool:
+        """Whether the curvature of squared errors was measured."""
+        return isinstance(self.problem.loss, Squared) and len(state.visited) > 2
+
     def _measured(self, state: NewtonState) -> tuple[float, float]:
-        """Return mean curvature by the secants of later steps, and a bound on squared slopes.
+        """Return mean curvature by the secants of later steps, and the deviation of residuals.
 
         The noise in a gradient is in the next step with the opposite sign, so it raises their
         product by a known amount. Rows count as alike in all directions, which understates the
@@ -611,8 +621,8 @@ class NewtonMethod(FitMethod["NewtonState"]):
         least = math.erf(reach / math.sqrt(2.0))
         bend = min(max(secants / max(float((ways**2).sum()), SMALLEST), least), 1.0 - SMALL)
         error = reach / (math.sqrt(2.0) * float(special.erfinv(bend)))
-        square = min(max(error, likelihood.USUAL_ERROR), reach, 1.0) ** 2
-        return bend * start.curvature, square * start.slope**2 / bend
+        error = min(max(error, likelihood.USUAL_ERROR), 1.0)
+        return bend * start.curvature, error * start.slope
 
     def _precision(self, state: NewtonState, returned: Floats) -> Floats | None:
         """Return the rough inverse covariance of the errors of the returned coefficients."""
