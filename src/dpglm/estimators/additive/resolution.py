@@ -31,7 +31,7 @@ class _Constants:
     cube root of the rows per curve. ``_LINE_SHARE`` and ``per_signal`` bound the number of features
     that curves add: the square of all features minus the square of linear ones is at most
     ``_LINE_SHARE`` times the latter plus ``(per_signal * rows * mu)^2``. The number of segments of
-    an interaction is ``of_pairs`` times the cube root of its signal.
+    an interaction is ``of_pairs`` times the square root of its signal.
     """
 
     unit: float
@@ -42,8 +42,8 @@ class _Constants:
 
 
 # Chosen by ``python -m experiments.additive --grid``.
-_LIKELIHOOD = _Constants(60.0, 0.5, 0.43, 1.0 / 122.0, 0.3)
-_SQUARED = _Constants(100.0, 0.85, 1.6, 1.0 / 42.0, 0.6)
+_LIKELIHOOD = _Constants(60.0, 0.5, 0.43, 1.0 / 122.0, 0.08)
+_SQUARED = _Constants(100.0, 0.85, 1.6, 1.0 / 42.0, 0.18)
 _LINE_SHARE = 0.6
 # Curves are straight lines below the first signal per curve, and less smooth from the second on.
 # Newton's method is not used above the third, a signal per feature.
@@ -112,7 +112,7 @@ class ResolutionRule:
         settings = Additive(segments, smoothness, self.interactions)
         if self.pair_segments != "auto":
             return dataclasses.replace(settings, pair_segments=self.pair_segments)
-        few = (dataclasses.replace(settings, pair_segments=m) for m in range(self._of_pairs, 1, -1))
+        few = (dataclasses.replace(settings, pair_segments=m) for m in range(self._of_pairs, 1, -2))
         small = (one for one in few if self.n_features(one) <= MOST_FEATURES)
         return next(small, dataclasses.replace(settings, pair_segments=1))
 
@@ -121,13 +121,13 @@ class ResolutionRule:
         """Wanted number of segments on each side of an interaction.
 
         The mean squared error of a surface of m segments on each side is of order ``m^-2`` for an
-        effect without jumps, and noise adds ``(m^2 / signal)^2``, so the best m grows with the cube
-        root of the signal per interaction.
+        effect without jumps, and noise adds ``(m / signal)^2`` beside more other features. So the
+        best m grows with the square root of the signal per interaction.
         """
         if not self.interactions or self.signal < _LEAST_SIGNAL:
             return 1
         signal = self.n_rows * self.mu / len(self.interactions)
-        return round(self._constants.of_pairs * math.cbrt(signal))
+        return max(2 * round(0.5 * self._constants.of_pairs * math.sqrt(signal)), 1)
 
     def chosen(self) -> tuple[Additive, str]:
         """Return the finest settings that are worth their noise, and the reason for the limit."""
