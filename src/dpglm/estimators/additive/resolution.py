@@ -112,8 +112,10 @@ class ResolutionRule:
         settings = Additive(segments, smoothness, self.interactions)
         if self.pair_segments != "auto":
             return dataclasses.replace(settings, pair_segments=self.pair_segments)
+        # Interactions have at most half of the features.
+        most = self.n_features(Additive(segments, smoothness)) + MOST_FEATURES / 2
         few = (dataclasses.replace(settings, pair_segments=m) for m in range(self._of_pairs, 1, -2))
-        small = (one for one in few if self.n_features(one) <= MOST_FEATURES)
+        small = (one for one in few if self.n_features(one) <= most)
         return next(small, dataclasses.replace(settings, pair_segments=1))
 
     @property
