@@ -96,8 +96,8 @@ class ResolutionRule:
     def is_linear(self, settings: Additive, *, has_log_link: bool) -> bool:
         """Whether the default of linear models is best.
 
-        Least squares determine single bends, which Newton steps hardly reach, as long as second
-        moments exceed their noise.
+        Least squares determine single bends better than Newton steps, as long as second moments
+        exceed their noise.
         """
         if not _has_bends(self.schema, settings):
             return True
@@ -123,7 +123,7 @@ class ResolutionRule:
         """Wanted number of segments on each side of an interaction.
 
         The mean squared error of a surface of m segments on each side is of order ``m^-2`` for an
-        effect without jumps, and noise adds ``(m / signal)^2`` beside more other features. So the
+        effect without jumps. Noise adds ``(m / signal)^2`` if there are more other features. So the
         best m grows with the square root of the signal per interaction.
         """
         if not self.interactions or self.signal < _LEAST_SIGNAL:
