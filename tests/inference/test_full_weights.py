@@ -5,7 +5,7 @@ import pytest
 from sklearn.linear_model import LinearRegression as Usual
 from sklearn.linear_model import LogisticRegression as UsualClasses
 
-from dpglm import LinearRegression, LogisticRegression
+from dpglm import LinearRegression, LogisticRegression, PoissonRegressor, Ridge
 from dpglm.guidance import guidance
 from dpglm.privacy import GaussianDP
 
@@ -131,3 +131,10 @@ def test_price_of_full_weights_is_known_beforehand(fitted):
     assert f"make it {price:.2g} times that of the default" in str(guidance(plan))
     assert default.method.price_of_full_weights == 1.0
     assert "Full weights" not in str(guidance(default))
+
+
+@pytest.mark.parametrize("make", [PoissonRegressor, Ridge])
+def test_weights_have_no_price_where_penalties_leave_no_noise(make):
+    model = make(alpha=1e300, row_norm=1e-15, fit_intercept=False, target_bounds=(0.0, 5.0))
+    plan = model.set_params(epsilon=1.0, inference=True).plan(1, 1)
+    assert plan.method.price_of_full_weights == 1.0

@@ -17,6 +17,7 @@ from dpglm.preprocessing import Center
 from dpglm.privacy import ApproximateDP, GaussianDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import (
+    Gamma,
     Hinge,
     L2Ball,
     Logistic,
@@ -375,3 +376,10 @@ def test_newton_least_squares_keeps_strong_signals(epsilon):
         lost = run(plan, rows, SeededNoise(0)).w
     zero = risks(np.zeros_like(w), rows)
     assert risks(w, rows) < 0.7 * zero < risks(lost, rows)
+
+
+@pytest.mark.parametrize("solver", [Auto(), Newton(), NoisyGD(n_steps=3)], ids=str)
+def test_targets_above_zero_have_a_bound_above_zero(solver):
+    data = DataSpec(40, 3, target_low=0.0, target_high=0.0)
+    with pytest.raises(ValueError, match=r"target_high must be above 0 for Gamma\(\), got 0\.0"):
+        solver.plan(Problem(Gamma()), ApproximateDP(1.0, 1e-5), data)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -9,11 +11,12 @@ from dpglm import AdditiveClassifier, AdditiveRegressor
 from dpglm.estimators.additive import _errors as module
 from dpglm.estimators.additive._curves import information_of, shrunk_bends, straightened
 from dpglm.privacy import GaussianDP
-from dpglm.solvers import Newton
+from dpglm.solvers import Newton, SufficientStatistics
 from dpglm.solvers.second_order.newton_noise import Response
 from dpglm.solvers.second_order.preconditioner import Basis
 from dpglm.tables.additive import Additive
 from dpglm.tables.schema import Schema
+from experiments.additive import generated
 
 SIZE = 6
 
@@ -378,3 +381,21 @@ def test_noise_counts_in_the_mean_prediction():
         errors = module.uncertainty_of_effects(solution, schema, w, *maps, known)
         claimed.append(25.0 * at_mean @ errors.covariance @ at_mean)
     assert np.mean(found) < np.mean(claimed)
+
+
+def test_bands_of_least_squares_are_not_those_of_the_prior(monkeypatch):
+    table, solver = generated("straight, number", 1), SufficientStatistics()
+
+    def reach():
+        budget = {"epsilon": 0.1, "delta": 1e-5, "random_state": 0}
+        model = table.additive(segments=2, solver=solver, **budget)
+        shapes = model.fit(table.columns, table.target).shapes(simultaneous=False)
+        return np.mean([np.ptp(shape.band[0], axis=1).mean() for shape in shapes.values()])
+
+    found, composite = reach(), module._term_variances
+
+    def planted(kinds, *others):
+        return composite(list(itertools.chain(*kinds)), *others)
+
+    monkeypatch.setattr(module, "_marginal_variances", planted)
+    assert found < 0.4 * reach()

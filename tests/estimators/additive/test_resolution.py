@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,10 @@ from dpglm import (
 )
 from dpglm.datasets import load_california_housing
 from dpglm.preprocessing import SchemaEncoder
+from dpglm.solvers import Newton
 from dpglm.solvers.second_order.newton_raphson_method import NewtonRaphsonMethod
+from dpglm.tables.additive import AdditiveEncoding
+from dpglm.tables.schema import Schema
 
 BUDGET: dict[str, Any] = {"delta": 1e-5, "random_state": 0}
 BINARY: dict[str, Any] = {"name": "y", "type": "binary", "classes": [0, 1]}
@@ -80,6 +84,32 @@ def test_curves_are_as_coarse_as_the_better_method_needs() -> None:
     assert model.resolve(20_000).settings.segments == 4
     assert "Hessians" in str(model.resolve(20_000))
     assert isinstance(model.plan(20_000).method, NewtonRaphsonMethod)
+
+
+@pytest.mark.parametrize("make", [AdditiveClassifier, AdditiveRegressor])
+@pytest.mark.parametrize("pairs", [[("x0", "x1")], [("x0", "x1"), ("x1", "level")]], ids=len)
+def test_interactions_are_even_and_not_most_of_the_features(make: Any, pairs: Any) -> None:
+    schema = facts(4, BINARY if make is AdditiveClassifier else NUMBER, levels=5)
+    found = []
+    for epsilon in (0.001, 0.1, 0.5, 2.0, 8.0, 1e3):
+        model = make(schema, epsilon=epsilon, delta=1e-5, interactions=pairs)
+        settings = model.resolve(20_000).settings
+        every, single = (
+            AdditiveEncoding(Schema.from_dict(schema).plain_columns, one).n_features
+            for one in (settings, dataclasses.replace(settings, interactions=()))
+        )
+        assert every - single <= 299 / 2
+        found.append(settings.pair_segments)
+    assert found[0] == 1
+    assert found == sorted(found)
+    assert all(one % 2 == 0 for one in found[2:])
+
+
+def test_single_bends_of_numbers_are_least_squares_unless_noise_hides_moments() -> None:
+    for n_numeric, expected in ((5, None), (20, Newton)):
+        model = AdditiveRegressor(facts(n_numeric, NUMBER), epsilon=0.15, delta=1e-5, segments=2)
+        solver = model.resolve(16_000).solver
+        assert (solver is None) if expected is None else isinstance(solver, expected)
 
 
 @pytest.mark.parametrize("pairs", [(), (("Latitude", "Longitude"),)])

@@ -129,7 +129,8 @@ class ResolutionRule:
         if not self.interactions or self.signal < _LEAST_SIGNAL:
             return 1
         signal = self.n_rows * self.mu / len(self.interactions)
-        return max(2 * round(0.5 * self._constants.of_pairs * math.sqrt(signal)), 1)
+        wanted = 2 * round(0.5 * self._constants.of_pairs * math.sqrt(signal))
+        return min(max(wanted, 1), _CHOICES[-1])
 
     def chosen(self) -> tuple[Additive, str]:
         """Return the finest settings that are worth their noise, and the reason for the limit."""
