@@ -6,8 +6,8 @@ LIMITS = {
     "files": 270,
     "classes": 633,
     "abstract classes": 47,
-    "lines": 79_110,
-    "code lines": 48_990,
+    "lines": 79_100,
+    "code lines": 48_980,
 }
 
 

@@ -513,18 +513,16 @@ class NewtonMethod(FitMethod["NewtonState"]):
     def finish(self, state: NewtonState) -> Outcome:
         noise, inverse = self.noise_before_shrinkage(state), present(state.basis).inverse
         row, size, left = inverse[:, -1] @ inverse, self.data.n_columns, self._noise_left(state)
-        sampling = 0.0
         if noise is not None and state.w.ndim == 1:
             inverse = self._of_predictions(state)
             own = math.sqrt(np.mean(noise.mapped(inverse).deviations ** 2))
             of_usual = np.linalg.norm(inverse @ present(state.basis).vectors) / math.sqrt(size)
             left = max(left * float(of_usual), own)
-            sampling = self._errors(state)[1] * float(of_usual)
         if not self._shrinks(state, left):
             precision, response = self._precision(state, state.w), self._response(state)
             found = Outcome(state.w, noise, precision=precision, response=response, products=row)
             return found if state.residual is None else self._with_mean(state, found)
-        way, left = state.w - state.start.w, math.hypot(left, sampling)
+        way = state.w - state.start.w
         share, more = self._kept(state, way, left, inverse)
         w = defaults.move_partway(state.start.w, way, (share, more), inverse)
         if noise is not None:
@@ -626,29 +624,20 @@ class NewtonMethod(FitMethod["NewtonState"]):
         error = min(max(error, likelihood.USUAL_ERROR), 1.0)
         return bend * start.curvature, error * start.slope
 
-    def _errors(self, state: NewtonState) -> tuple[float, float]:
-        """Return rough standard deviations of noise and of sampling in each coordinate."""
-        start, unit = state.start, self._unit(state)
-        if self._has_secants(state):
-            bend, error = self._measured(state)
-            square = min(error, self._reach(state)) ** 2
-        else:
-            scores = likelihood.NormalScores.of(present(state.basis), state.w)
-            bend, square = self._clipped(scores, state)
+    def _precision(self, state: NewtonState, returned: Floats) -> Floats | None:
+        """Return the rough inverse covariance of the errors of the returned coefficients."""
+        basis, w, start = present(state.basis), state.w, state.start
+        if w.ndim > 1 or not math.isfinite(state.curvature):
+            return None
+        # In the basis the noise is alike in all directions, and so are the errors of sampling.
+        scores, unit = likelihood.NormalScores.of(basis, w), self._unit(state)
+        bend, square = self._clipped(scores, state)
         damping = min(max(bend / start.curvature, 0.0), 1.0)
         carried = 0.0
         for eta in self.step_sizes:
             carried = (1.0 - min(damping * eta, 1.0)) * carried + eta
         sampling = carried / start.curvature * math.sqrt(square / self.data.n_rows)
-        return self._noise_damped_by(damping, unit / state.curvature), sampling
-
-    def _precision(self, state: NewtonState, returned: Floats) -> Floats | None:
-        """Return the rough inverse covariance of the errors of the returned coefficients."""
-        basis, w = present(state.basis), state.w
-        if w.ndim > 1 or not math.isfinite(state.curvature):
-            return None
-        # In the basis the noise is alike in all directions, and so are the errors of sampling.
-        noise, sampling = self._errors(state)
+        noise = self._noise_damped_by(damping, unit / state.curvature)
         d = self.data.n_features
         kept = defaults.relative_length(returned[:d], w[:d])
         return np.asarray(
