@@ -7,7 +7,7 @@ LIMITS = {
     "classes": 633,
     "abstract classes": 47,
     "lines": 79_100,
-    "code lines": 48_980,
+    "code lines": 48_990,
 }
 
 

@@ -475,11 +475,6 @@ class Facts:
     data: DataSpec
     adjacency: Adjacency = Adjacency.ZERO_OUT
 
-    def __post_init__(self) -> None:
-        loss, high = self.problem.loss, self.data.target_high
-        if loss.target is Target.POSITIVE and high <= 0.0:
-            raise ValueError(f"target_high must be above 0 for {loss!r}, got {high!r}")
-
     @property
     def mu(self) -> float:
         """The budget as Gaussian DP, over the sensitivity of a sum of unit contributions."""
@@ -550,6 +545,9 @@ class Solver(abc.ABC):
 
         ValueError if a setting is out of range, or the algorithm does not fit the problem.
         """
+        loss, high = problem.loss, data.target_high
+        if loss.target is Target.POSITIVE and high <= 0.0:
+            raise ValueError(f"target_high must be above 0 for {loss!r}, got {high!r}")
         return self.decide(Facts(problem, budget, data, adjacency))
 
     @abc.abstractmethod

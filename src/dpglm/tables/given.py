@@ -154,19 +154,14 @@ def spelled_as(labels: NDArray[Any], known: Iterable[Any]) -> NDArray[Any]:
     return new
 
 
-def different_labels(labels: Any) -> NDArray[Any]:
+def different_labels(classes: Any) -> NDArray[Any]:
     """Return the distinct labels, sorted, with the first spelling of each."""
-    found = np.unique(labels.astype(object) if labels.dtype.kind == "T" else labels)
-    first = {normal(one) if isinstance(one, str) else one: one for one in found.tolist()[::-1]}
-    return found if len(first) == len(found) else found[np.isin(found, list(first.values()))]
-
-
-def declared_labels(classes: Any) -> NDArray[Any]:
-    """Return the distinct labels in a parameter ``classes``; ValueError unless it is a list."""
     labels = np.asarray(classes)
     if labels.ndim != 1 or len(labels) == 0:
         raise ValueError(f"classes must be a list of labels, got {classes!r}")
-    return different_labels(labels)
+    found = np.unique(labels.astype(object) if labels.dtype.kind == "T" else labels)
+    first = {normal(one) if isinstance(one, str) else one: one for one in found.tolist()[::-1]}
+    return found if len(first) == len(found) else found[np.isin(found, list(first.values()))]
 
 
 def _one_for_each_row(name: str, values: Any, n_rows: int) -> NDArray[np.float64]:

@@ -17,6 +17,7 @@ from dpglm import (
     Ridge,
 )
 from dpglm.datasets import load_california_housing
+from dpglm.estimators.additive.resolution import AMPLE
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.solvers import Newton
 from dpglm.solvers.second_order.newton_raphson_method import NewtonRaphsonMethod
@@ -86,20 +87,27 @@ def test_curves_are_as_coarse_as_the_better_method_needs() -> None:
     assert isinstance(model.plan(20_000).method, NewtonRaphsonMethod)
 
 
+NUMBERS, MIXED, LEVELS = ("x0", "x1"), ("x1", "level"), ("level", "area")
+
+
 @pytest.mark.parametrize("make", [AdditiveClassifier, AdditiveRegressor])
-@pytest.mark.parametrize("pairs", [[("x0", "x1")], [("x0", "x1"), ("x1", "level")]], ids=len)
-def test_interactions_are_even_and_not_most_of_the_features(make: Any, pairs: Any) -> None:
-    schema = facts(4, BINARY if make is AdditiveClassifier else NUMBER, levels=5)
+@pytest.mark.parametrize("pairs", [[NUMBERS], [NUMBERS, MIXED], [LEVELS, NUMBERS]], ids=str)
+def test_interactions_are_even_and_add_few_features(make: Any, pairs: Any) -> None:
+    schema = facts(4, BINARY if make is AdditiveClassifier else NUMBER, levels=20)
+    schema["columns"]["area"] = {"type": "categorical", "categories": list(range(10))}
     found = []
     for epsilon in (0.001, 0.1, 0.5, 2.0, 8.0, 1e3):
         model = make(schema, epsilon=epsilon, delta=1e-5, interactions=pairs)
-        settings = model.resolve(20_000).settings
-        every, single = (
+        resolution = model.resolve(20_000)
+        finer, coarse = (
             AdditiveEncoding(Schema.from_dict(schema).plain_columns, one).n_features
-            for one in (settings, dataclasses.replace(settings, interactions=()))
+            for one in (
+                resolution.settings,
+                dataclasses.replace(resolution.settings, pair_segments=1),
+            )
         )
-        assert every - single <= 299 / 2
-        found.append(settings.pair_segments)
+        assert finer - coarse <= 149 or resolution.signal_per_feature > AMPLE
+        found.append(resolution.settings.pair_segments)
     assert found[0] == 1
     assert found == sorted(found)
     assert all(one % 2 == 0 for one in found[2:])

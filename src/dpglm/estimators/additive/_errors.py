@@ -149,7 +149,7 @@ def _uncertainty(
     size, data, loss = len(w) - 1, solution.plan.data, solution.plan.problem.loss
     response, noise = solution.response, solution.noise_covariance
     terms, before = schema.additive_encoding.terms, solution.w[:size]
-    groups = list(itertools.chain(*_groups(terms, size)))
+    kinds = _groups(terms, size)
     dispersion = loss.dispersion or 1.0
     of_law: Callable[[Floats], Floats] = np.zeros_like
     if response is None or noise is None:
@@ -174,10 +174,10 @@ def _uncertainty(
         sampling = _with_mean(per_row * own, mean, per_row / data.intercept**2)
     unit = PRIOR * math.sqrt(dispersion)
     if isinstance(loss, Squared) and response is None:
-        # Least squares know their errors.
-        kinds = _groups(terms, size)
+        # The errors of least squares are known well enough for the exact likelihood.
         variances = _marginal_variances(kinds, before, reached, errors, unit)
     else:
+        groups = list(itertools.chain(*kinds))
         variances = _term_variances(groups, before, reached, errors, unit)
     bent = kept[:size, :size]
     missed, unsure = np.eye(size) - bent @ reached, bent @ of_law(variances) @ bent.T

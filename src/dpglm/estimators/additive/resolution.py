@@ -88,10 +88,10 @@ class ResolutionRule:
         """Return the number of features under these settings."""
         return AdditiveEncoding(self.schema.plain_columns, settings).n_features
 
-    def resolves_hessians(self, settings: Additive, most: float = HARMLESS) -> bool:
-        """Whether the noise in Hessians is a small share of them."""
+    def noise_in_hessians(self, settings: Additive) -> float:
+        """Return the relative noise that a Hessian would have."""
         data = DataSpec(self.n_rows, self.n_features(settings), intercept=1.0)
-        return hessian_noise(self.mu, data) <= most
+        return hessian_noise(self.mu, data)
 
     def is_linear(self, settings: Additive, *, has_log_link: bool) -> bool:
         """Whether the default of linear models is best.
@@ -99,24 +99,32 @@ class ResolutionRule:
         Least squares determine single bends better than Newton steps, as long as second moments
         exceed their noise.
         """
-        if not _has_bends(self.schema, settings):
+        terms = AdditiveEncoding(self.schema.plain_columns, settings).terms
+        lines = (axis.line for term in terms for axis in term.axes)
+        bends = max((len(line) - 2 for line in lines if line is not None), default=0)
+        if bends == 0:
             return True
         if self.is_squared:
-            return settings.segments == 2 and self.resolves_hessians(settings, 1.0)
-        return not has_log_link and self.resolves_hessians(settings)
+            return bends == 1 and self.noise_in_hessians(settings) <= 1.0
+        return not has_log_link and self.noise_in_hessians(settings) <= HARMLESS
 
     def with_curves(self, segments: int) -> Additive:
-        """Return settings with this number of segments per curve, and the rest by the rule."""
+        """Return settings with this number of segments per curve, and the rest by the rule.
+
+        Segments of interactions add half of the features, unless the signal is ample.
+        """
         by_rule = max(_SMOOTH_SIGNAL / max(self.signal, _SMOOTH_SIGNAL), NEGLIGIBLE)
         smoothness = by_rule if self.smoothness == "auto" else self.smoothness
-        settings = Additive(segments, smoothness, self.interactions)
+        settings = Additive(segments, smoothness, self.interactions, 1)
         if self.pair_segments != "auto":
             return dataclasses.replace(settings, pair_segments=self.pair_segments)
-        # Interactions have at most half of the features.
-        most = self.n_features(Additive(segments, smoothness)) + MOST_FEATURES / 2
-        few = (dataclasses.replace(settings, pair_segments=m) for m in range(self._of_pairs, 1, -2))
-        small = (one for one in few if self.n_features(one) <= most)
-        return next(small, dataclasses.replace(settings, pair_segments=1))
+        most = self.n_features(settings) + MOST_FEATURES // 2
+        for count in range(self._of_pairs, 1, -2):
+            finer = dataclasses.replace(settings, pair_segments=count)
+            n_features = self.n_features(finer)
+            if n_features <= most or self.signal_per_feature(n_features) > AMPLE:
+                return finer
+        return settings
 
     @property
     def _of_pairs(self) -> int:
@@ -124,13 +132,15 @@ class ResolutionRule:
 
         The mean squared error of a surface of m segments on each side is of order ``m^-2`` for an
         effect without jumps. Noise adds ``(m / signal)^2`` if there are more other features. So the
-        best m grows with the square root of the signal per interaction.
+        best m grows with the square root of the signal per interaction with a number.
         """
-        if not self.interactions or self.signal < _LEAST_SIGNAL:
+        names = {column.name for column in self._numeric}
+        count = sum(1 for pair in self.interactions if names & set(pair))
+        if not count or self.signal < _LEAST_SIGNAL:
             return 1
-        signal = self.n_rows * self.mu / len(self.interactions)
+        signal = self.n_rows * self.mu / count
         wanted = 2 * round(0.5 * self._constants.of_pairs * math.sqrt(signal))
-        return min(max(wanted, 1), _CHOICES[-1])
+        return int(min(max(wanted, 1), _CHOICES[-1]))
 
     def chosen(self) -> tuple[Additive, str]:
         """Return the finest settings that are worth their noise, and the reason for the limit."""
@@ -146,7 +156,7 @@ class ResolutionRule:
         seen = [
             one
             for one in choices
-            if 2 <= one >= best / 2 and self.resolves_hessians(self._with_logs(one))
+            if 2 <= one >= best / 2 and self.noise_in_hessians(self._with_logs(one)) <= HARMLESS
         ]
         if seen and not self.is_squared:
             best, reason = seen[-1], reason if seen[-1] == best else _HESSIANS
@@ -327,13 +337,6 @@ def with_segments(schema: Schema, segments: Mapping[Any, Any]) -> Schema:
         curved[name] = dataclasses.replace(curved[name], knots=knots)
     columns = tuple(curved.get(column.name, column) for column in schema.columns)
     return dataclasses.replace(schema, columns=columns)
-
-
-def _has_bends(schema: Schema, settings: Additive) -> bool:
-    """Whether a curve, or the scale of an ordered category, has an interior knot."""
-    terms = AdditiveEncoding(schema.plain_columns, settings).terms
-    lines = (axis.line for term in terms for axis in term.axes)
-    return any(line is not None and len(line) > 2 for line in lines)
 
 
 def _solver(

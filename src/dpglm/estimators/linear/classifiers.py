@@ -51,7 +51,7 @@ from dpglm.solvers.base import Plan
 from dpglm.solvers.second_order.random_intercepts import MOST_FIXED
 from dpglm.tables.cells import normal
 from dpglm.tables.encoding import LinearUnits
-from dpglm.tables.given import NO_WEIGHT, as_weights, declared_labels, different_labels
+from dpglm.tables.given import NO_WEIGHT, as_weights, different_labels
 from dpglm.tables.schema import Schema
 
 __all__ = [
@@ -291,7 +291,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
 
     def _declared_classes(self) -> NDArray[Any] | None:
         """Return the declared classes, if any, sorted."""
-        return None if self.classes is None else _at_least_two(declared_labels(self.classes))
+        return None if self.classes is None else _at_least_two(different_labels(self.classes))
 
     def _classifies(self) -> bool:
         return True

@@ -33,7 +33,7 @@ from dpglm.problem import (
     Target,
     Tweedie,
 )
-from dpglm.tables.given import declared_labels
+from dpglm.tables.given import different_labels
 
 __all__ = [
     "BinomialRegressor",
@@ -283,7 +283,7 @@ class BinomialRegressor(PenalizedRegressor):
     def _numbers(self) -> TargetMap:
         if self.classes is None:
             return target_numbers
-        labels = declared_labels(self.classes)
+        labels = different_labels(self.classes)
         if len(labels) != 2:
             raise ValueError(f"classes must be two labels, got {self.classes!r}")
         return ByLabel(labels, np.array([0.0, 1.0]))

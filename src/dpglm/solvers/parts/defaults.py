@@ -213,7 +213,7 @@ def shrunk_by(
     alike = inverse is not None
     # In coordinates in which rows look alike, directions orthogonal to this predict 0 on average.
     along = np.append(np.zeros(len(v) - 1), 1.0) if inverse is None else inverse[:, -1]
-    intercept = along @ v / (along @ along)
+    intercept = along @ v / max(float(along @ along), SMALLEST)
     level = np.multiply.outer(along, intercept / pace)
     even = float(np.linalg.norm(v - (pace - 1.0) * level))
     share = shrinkage_factor(even, noise, v.size, alike=alike)

@@ -425,7 +425,8 @@ class NewtonMethod(FitMethod["NewtonState"]):
         if self._has_secants(state):
             _, error = self._measured(state)
         try:
-            products = self._products(state)
+            noise = self.declared["moments"].noise_std
+            products = products_in_basis(present(state.moments), noise, data, basis)
             left = newton_noise.noise_left(
                 basis, v, products, problem.loss, data, clip, start.curvature, steps, error
             )
@@ -435,19 +436,16 @@ class NewtonMethod(FitMethod["NewtonState"]):
         found = left.mapped(self.noise_std * unit * basis.vectors)
         return found if found.is_finite else None
 
-    def _products(self, state: NewtonState) -> Floats:
-        """Return the estimated mean products of rows in the basis."""
-        noise, moments = self.declared["moments"].noise_std, present(state.moments)
-        return products_in_basis(moments, noise, self.data, present(state.basis))
-
     def _of_predictions(self, state: NewtonState) -> Floats:
         """Return a matrix with ``|matrix w|`` as the root mean square prediction of w.
 
         Few rows have entries in the directions in which steps hardly damp noise.
         """
-        values, turn = np.linalg.eigh(self._products(state))
+        noise, basis = self.declared["moments"].noise_std, present(state.basis)
+        products = products_in_basis(present(state.moments), noise, self.data, basis)
+        values, turn = np.linalg.eigh(products)
         roots = np.sqrt(np.maximum(values, 0.0))
-        return np.asarray(roots[:, np.newaxis] * (turn.T @ present(state.basis).inverse))
+        return np.asarray(roots[:, np.newaxis] * (turn.T @ basis.inverse))
 
     def init(self, seed: int) -> NewtonState:
         start = self._public_start()
@@ -513,26 +511,27 @@ class NewtonMethod(FitMethod["NewtonState"]):
     def finish(self, state: NewtonState) -> Outcome:
         noise, inverse = self.noise_before_shrinkage(state), present(state.basis).inverse
         row, size, left = inverse[:, -1] @ inverse, self.data.n_columns, self._noise_left(state)
+        metric = inverse
         if noise is not None and state.w.ndim == 1:
-            inverse = self._of_predictions(state)
-            own = math.sqrt(np.mean(noise.mapped(inverse).deviations ** 2))
-            of_usual = np.linalg.norm(inverse @ present(state.basis).vectors) / math.sqrt(size)
-            left = max(left * float(of_usual), own)
+            metric = self._of_predictions(state)
+            own = math.sqrt(np.mean(noise.mapped(metric).deviations ** 2))
+            of_usual = np.linalg.norm(metric @ present(state.basis).vectors)
+            left = max(left * float(of_usual) / math.sqrt(len(metric)), own)
         if not self._shrinks(state, left):
             precision, response = self._precision(state, state.w), self._response(state)
             found = Outcome(state.w, noise, precision=precision, response=response, products=row)
             return found if state.residual is None else self._with_mean(state, found)
         way = state.w - state.start.w
-        share, more = self._kept(state, way, left, inverse)
+        share, more = self._kept(state, way, left, metric)
         w = defaults.move_partway(state.start.w, way, (share, more), inverse)
         if noise is not None:
             kept = share * np.eye(size)
             kept[-1] += more * defaults.mean_prediction(size, inverse)
-            v = inverse @ way
+            v = metric @ way
             if v.ndim == 1 and (squares := float(v @ v)) > 0.0:
                 # The share grows with the length of the way.
-                longer, _ = self._kept(state, (1.0 + _LONGER) * way, left, inverse)
-                kept += np.outer(way, (longer - share) / _LONGER / squares * (v @ inverse))
+                longer, _ = self._kept(state, (1.0 + _LONGER) * way, left, metric)
+                kept += np.outer(way, (longer - share) / _LONGER / squares * (v @ metric))
             noise = noise.mapped(kept)
         precision, response = self._precision(state, w), self._response(state, share)
         found = Outcome(w, noise, precision=precision, response=response, products=row)
@@ -619,7 +618,8 @@ class NewtonMethod(FitMethod["NewtonState"]):
         reach = self._reach(state) / start.slope
         # Residuals deviate by a large slope at most.
         least = math.erf(reach / math.sqrt(2.0))
-        bend = min(max(secants / max(float((ways**2).sum()), SMALLEST), least), 1.0 - SMALL)
+        bend = secants / max(float((ways**2).sum()), SMALLEST)
+        bend = min(max(bend, least), 1.0 - SMALL) if math.isfinite(bend) else least
         error = reach / (math.sqrt(2.0) * float(special.erfinv(bend)))
         error = min(max(error, likelihood.USUAL_ERROR), 1.0)
         return bend * start.curvature, error * start.slope
@@ -653,7 +653,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
         return in_predictions >= visible and defaults.is_neutral(self.problem.loss, self.data)
 
     def _kept(
-        self, state: NewtonState, way: Floats, noise: float, inverse: Floats
+        self, state: NewtonState, way: Floats, noise: float, metric: Floats
     ) -> tuple[float, float]:
         """Return the share to keep of a way from the start, and more of its mean prediction.
 
@@ -663,7 +663,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
         share, more = defaults.shrunk_by(
             way,
             noise,
-            inverse=inverse,
+            inverse=metric,
             own_intercept=own_intercept and not self._are_factors,
             pace=self.intercept_pace,
         )
