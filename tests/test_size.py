@@ -6,7 +6,7 @@ LIMITS = {
     "files": 270,
     "classes": 633,
     "abstract classes": 47,
-    "lines": 79_100,
+    "lines": 79_110,
     "code lines": 48_990,
 }
 

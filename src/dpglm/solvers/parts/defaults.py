@@ -386,7 +386,8 @@ def steps(
         wanted = 2.0 * travel / (clip * (step_size or stable))
         n_steps = min(max(_LEAST_STEPS, math.ceil(wanted)), _MOST_STEPS)
     if step_size is None:
-        step_size = min(stable, travel / (clip * float(schedule.factors(n_steps).sum())))
+        travel /= clip * float(schedule.factors(n_steps).sum())
+        step_size = min(stable, travel, LARGEST)
     return n_steps, step_size
 
 

@@ -73,6 +73,9 @@ def minimize_quadratic(
     full = matrix * np.eye(len(v)) if isinstance(matrix, float) else matrix
     hessian = basis.inverse.T @ full @ basis.inverse
     shift = basis.inverse.T @ vector + hessian @ center
+    if not np.isfinite(hessian).all():
+        # Norms would fail, and a run that was charged must return.
+        return np.full_like(w, np.nan)
     step = 1.0 / float(np.linalg.norm(hessian, 2))
     w = feasible(problem, penalized, w, 0.0)
     ahead, momentum = w, 1.0
