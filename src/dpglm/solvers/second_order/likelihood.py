@@ -248,17 +248,14 @@ class NormalScores:
         bends, squares = self._means(loss, data, error, np.array([reach]))
         return float(bends[0, 0]), float(squares[0])
 
-    def curvature(
-        self, loss: Loss, data: DataSpec, reaches: Floats, error: float | None = None
-    ) -> Floats:
+    def curvature(self, loss: Loss, data: DataSpec, reaches: Floats) -> Floats:
         """Return the mean of a loss's curvature times 1, t and t^2, t the standardised score.
 
         Curvature is zero where slopes are clipped at each of ``reaches``: shape (3, n_reaches).
         That of the logistic loss is scaled as slopes are, since the expected slope is zero.
-        Residuals of real targets deviate by ``error``, by default as predictions differ.
+        Residuals of real targets are taken to be as large as predictions differ.
         """
-        if error is None:
-            error = min(self.spread, USUAL_ERROR * slope_unit(loss, data))
+        error = min(self.spread, USUAL_ERROR * slope_unit(loss, data))
         return self._means(loss, data, error, reaches)[0]
 
     def _means(

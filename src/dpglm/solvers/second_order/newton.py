@@ -7,7 +7,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from scipy import special
@@ -375,12 +375,13 @@ class NewtonMethod(FitMethod["NewtonState"]):
         unit, relative = self._unit(state) / state.curvature, reach / largest if largest else 1.0
         if is_squared:
             if self._has_secants(state):
-                return self._noise_damped_by(self._measured(state)[0] / start.curvature, unit)
-            left = self._noise_damped_by(min(relative, _MOST_DAMPING), unit)
+                bend, _ = self._measured(state)
+                return float(self._noise_damped_by(bend / start.curvature, unit))
+            left = float(self._noise_damped_by(min(relative, _MOST_DAMPING), unit))
             # With little noise few rows reach the linear part of the clipped loss.
             if left * self._usual_length * start.curvature <= _LITTLE * reach:
                 return left
-        return self._noise_damped_by(_DAMPING * min(max(relative - 1.0, 0.0), 1.0), unit)
+        return float(self._noise_damped_by(_DAMPING * min(max(relative - 1.0, 0.0), 1.0), unit))
 
     def _noise_damped(self, state: NewtonState, drawn: float = 0.0) -> float:
         """Return the noise in each coordinate, damped by the curvature of loss and penalty."""
@@ -401,10 +402,10 @@ class NewtonMethod(FitMethod["NewtonState"]):
         noises = [self._noise_damped_by(one, unit / state.curvature, drawn) for one in damped]
         return math.hypot(*noises) / math.sqrt(size)
 
-    def _noise_damped_by(self, damping: float, unit: float, drawn: float = 0.0) -> float:
+    def _noise_damped_by(self, damping: Any, unit: float, drawn: float = 0.0) -> Any:
         """Return the noise in each coordinate; ``unit`` is the effect of unit gradient noise."""
         variance = newton_noise.variance_left(self.step_sizes, damping, drawn)
-        return self.noise_std * math.sqrt(variance) * unit
+        return self.noise_std * np.sqrt(variance) * unit
 
     def noise_before_shrinkage(self, state: NewtonState) -> NoiseCovariance | None:
         """Return the noise in the last iterate, if loss and penalty are smooth.
@@ -421,14 +422,11 @@ class NewtonMethod(FitMethod["NewtonState"]):
         penalty = strength * basis.products(n_penalized(problem, data))
         steps = newton_noise.Steps(self.step_sizes, penalty, along, self.intercept_pace)
         clip, unit = self._unit(state) * self.clip, self._unit(state) / state.curvature
-        error = None
-        if self._has_secants(state):
-            _, error = self._measured(state)
         try:
             noise = self.declared["moments"].noise_std
             products = products_in_basis(present(state.moments), noise, data, basis)
             left = newton_noise.noise_left(
-                basis, v, products, problem.loss, data, clip, start.curvature, steps, error
+                basis, v, products, problem.loss, data, clip, start.curvature, steps
             )
         except np.linalg.LinAlgError:
             # Eigenvalues fail after an overflow, and a run that was charged must return.
@@ -515,8 +513,11 @@ class NewtonMethod(FitMethod["NewtonState"]):
         if noise is not None and state.w.ndim == 1:
             metric = self._of_predictions(state)
             own = math.sqrt(np.mean(noise.mapped(metric).deviations ** 2))
-            of_usual = np.linalg.norm(metric @ present(state.basis).vectors)
-            left = max(left * float(of_usual) / math.sqrt(len(metric)), own)
+            squares = np.linalg.norm(metric @ present(state.basis).vectors, axis=1) ** 2
+            if self._has_secants(state):
+                damping = self._measured(state)[0] / state.start.curvature
+                left = self._noise_damped_by(damping * squares, self._unit(state) / state.curvature)
+            left = max(math.sqrt(np.mean(left**2 * squares)), own)
         if not self._shrinks(state, left):
             precision, response = self._precision(state, state.w), self._response(state)
             found = Outcome(state.w, noise, precision=precision, response=response, products=row)

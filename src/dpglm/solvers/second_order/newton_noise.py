@@ -136,13 +136,12 @@ def noise_left(
     clip: float,
     curvature: float,
     steps: Steps,
-    error: float | None = None,
 ) -> NoiseCovariance:
     """Return the noise in v, in units of that of ``1 / curvature`` times a gradient.
 
     ``v`` is the last iterate in the coordinates of ``basis``, where curvature is taken;
     ``products`` are the estimated mean products of rows there; ``clip`` bounds a row's gradient,
-    and ``curvature`` is the loss's curvature; ``error`` is the deviation of residuals, if known.
+    and ``curvature`` is the loss's curvature.
     """
     level = data.intercept / float(np.linalg.norm(basis.inverse[:, -1]))
     mean = steps.along @ v
@@ -160,7 +159,7 @@ def noise_left(
     shown = min(data.entry_bound, data.row_norm) / lengths
     rare = np.flatnonzero(shown[: data.n_features] > usual)
     reaches = clip / np.append(usual, shown[rare])
-    found = scores.curvature(loss, data, reaches, error) / curvature
+    found = scores.curvature(loss, data, reaches) / curvature
     even, first, second = found[:, 0]
     hessian = even * products
     if level > 0.0:
