@@ -40,8 +40,8 @@ _MOST_HESSIAN_NOISE, _MOST_OF_GROUPS = 0.3, 1.0
 # For real targets and a loss with a kink: least mu times rows per column for Newton steps, which
 # shrink everything below it, on generated rows.
 _LEAST_SIGNAL_KINKED = 400.0
-# The noise of least squares grows faster with columns than that of Newton steps.
-_FEW_COLUMNS = 64
+FEW_COLUMNS = 64
+"""Columns up to which least squares are the default: their noise grows faster than Newton's."""
 _MOST_ENTRIES = 2**28  # 2 GiB in double precision.
 # With L2 noise objective perturbation was better in all trials, up to 784 columns.
 _MOST_PERTURBED = 1000
@@ -115,7 +115,7 @@ def choose(
         )
         if kinked and mu * data.n_rows < _LEAST_SIGNAL_KINKED * data.n_columns:
             return NoisyGD(compare=True)
-        few = data.n_columns <= _FEW_COLUMNS
+        few = data.n_columns <= FEW_COLUMNS
         if isinstance(problem.loss, Squared) and (few or not may_copy):
             return SufficientStatistics()
         return Newton() if may_copy else NoisyGD(compare=True)

@@ -399,3 +399,52 @@ def test_bands_of_least_squares_are_not_those_of_the_prior(monkeypatch):
 
     monkeypatch.setattr(module, "_marginal_variances", planted)
     assert found < 0.4 * reach()
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 2.0])
+def test_bands_of_least_squares_cover_on_average(epsilon, monkeypatch):
+    """A kink, a skewed column, uneven levels; planted: a precision nine times too large."""
+    levels, n = [f"l{i}" for i in range(6)], 12_000
+    shares, effects = 0.5 ** np.arange(6), np.array([0.3, -0.6, 0.0, 0.8, -0.4, 0.5])
+    number = {"type": "numeric", "low": 0.0, "high": 10.0}
+    facts = {
+        "columns": {
+            "kink": number,
+            "skewed": number,
+            "level": {"type": "categorical", "categories": levels},
+        },
+        "provenance": "made up",
+    }
+
+    def coverage():
+        covered = []
+        for seed in range(8):
+            rng = np.random.default_rng(seed)
+            places = rng.choice(6, n, p=shares / shares.sum())
+            rows = {
+                "kink": rng.uniform(0.0, 10.0, n),
+                "skewed": np.exp(0.8 * rng.normal(size=n)).clip(0.0, 10.0),
+                "level": np.array(levels)[places],
+            }
+            score = 0.3 * np.abs(rows["kink"] - 5.0) + 0.2 * rows["skewed"] + effects[places]
+            told = {"target_bounds": (-6.0, 10.0), "solver": SufficientStatistics()}
+            model = AdditiveRegressor(
+                facts, epsilon=epsilon, delta=1e-5, segments=4, random_state=seed, **told
+            ).fit(rows, score + rng.normal(size=n))
+            for name, shape in model.shapes(simultaneous=False).items():
+                points = shape.points[0]
+                true = {
+                    "kink": lambda points: 0.3 * np.abs(np.array(points) - 5.0),
+                    "skewed": lambda points: 0.2 * np.array(points),
+                    "level": lambda points: effects[[levels.index(one) for one in points]],
+                }[name](points)
+                true = true - shape.weights.ravel() @ true
+                weights = np.asarray(shape.axes[0].weights(rows[name]).mean(axis=0)).ravel()
+                low, high = shape.band[0].T
+                covered.append(weights @ ((low <= true) & (true <= high)))
+        return np.mean(covered)
+
+    assert coverage() > 0.9
+    of_columns = module._of_columns
+    monkeypatch.setattr(module, "_of_columns", lambda precision: of_columns(9.0 * precision))
+    assert coverage() < 0.85

@@ -11,6 +11,7 @@ from typing import Any, Literal, final
 from dpglm._validation import check_count, check_integer
 from dpglm.data.rows import DataSpec
 from dpglm.privacy.budget import Adjacency, ApproximateDP, PrivacyBudget
+from dpglm.solvers.auto import FEW_COLUMNS
 from dpglm.solvers.base import Solver
 from dpglm.solvers.second_order.newton import LEAST_CLIP, USUAL_CLIP, Newton
 from dpglm.solvers.second_order.newton_raphson_settings import HARMLESS, NEGLIGIBLE, hessian_noise
@@ -96,8 +97,8 @@ class ResolutionRule:
     def is_linear(self, settings: Additive, *, has_log_link: bool) -> bool:
         """Whether the default of linear models is best.
 
-        Least squares determine single bends better than Newton steps, as long as second moments
-        exceed their noise.
+        Least squares, that of few columns, determine single bends better than Newton steps, as long
+        as second moments exceed their noise.
         """
         terms = AdditiveEncoding(self.schema.plain_columns, settings).terms
         lines = (axis.line for term in terms for axis in term.axes)
@@ -105,13 +106,14 @@ class ResolutionRule:
         if bends == 0:
             return True
         if self.is_squared:
-            return bends == 1 and self.noise_in_hessians(settings) <= 1.0
+            is_small = self.n_features(settings) < FEW_COLUMNS
+            return is_small and bends == 1 and self.noise_in_hessians(settings) <= 1.0
         return not has_log_link and self.noise_in_hessians(settings) <= HARMLESS
 
     def with_curves(self, segments: int) -> Additive:
         """Return settings with this number of segments per curve, and the rest by the rule.
 
-        Segments of interactions add half of the features, unless the signal is ample.
+        Those of interactions add at most half of ``MOST_FEATURES``, unless the signal is ample.
         """
         by_rule = max(_SMOOTH_SIGNAL / max(self.signal, _SMOOTH_SIGNAL), NEGLIGIBLE)
         smoothness = by_rule if self.smoothness == "auto" else self.smoothness
@@ -132,7 +134,8 @@ class ResolutionRule:
 
         The mean squared error of a surface of m segments on each side is of order ``m^-2`` for an
         effect without jumps. Noise adds ``(m / signal)^2`` if there are more other features. So the
-        best m grows with the square root of the signal per interaction with a number.
+        best m grows with the square root of the signal per interaction with a number. It is at most
+        that of two numbers with half of ``MOST_FEATURES``.
         """
         names = {column.name for column in self._numeric}
         count = sum(1 for pair in self.interactions if names & set(pair))
@@ -140,7 +143,7 @@ class ResolutionRule:
             return 1
         signal = self.n_rows * self.mu / count
         wanted = 2 * round(0.5 * self._constants.of_pairs * math.sqrt(signal))
-        return int(min(max(wanted, 1), _CHOICES[-1]))
+        return int(min(max(wanted, 1), math.isqrt(MOST_FEATURES // 2)))
 
     def chosen(self) -> tuple[Additive, str]:
         """Return the finest settings that are worth their noise, and the reason for the limit."""

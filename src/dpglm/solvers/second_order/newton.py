@@ -437,7 +437,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
     def _of_predictions(self, state: NewtonState) -> Floats:
         """Return a matrix with ``|matrix w|`` as the root mean square prediction of w.
 
-        Few rows have entries in the directions in which steps hardly damp noise.
+        Noise is largest in the directions in which few rows have entries.
         """
         noise, basis = self.declared["moments"].noise_std, present(state.basis)
         products = products_in_basis(present(state.moments), noise, self.data, basis)
